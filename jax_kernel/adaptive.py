@@ -1,0 +1,76 @@
+"""The same right-hand side under any diffrax solver with adaptive steps."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+
+from .integrate import Observed, derivative, observe
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """How diffrax integrates.
+
+    Attributes:
+        solver: a diffrax solver.
+        rtol: relative tolerance of a step.
+        atol: absolute tolerance of a step, of elements of the density matrix.
+        max_steps: steps after which it gives up.
+    """
+
+    solver: Any
+    rtol: float
+    atol: float
+    max_steps: int
+
+
+def _worst(error):
+    """Largest scaled error over components, classes and z: quiet classes must not hide an active one."""
+    return jnp.max(jnp.abs(error))
+
+
+def integrate(options: SolverOptions, coefficients, state, drive, time, jumps, *, structure, running, want_average):
+    """Integrate the medium with steps no longer than one interval of the time grid.
+
+    Args:
+        options: solver and tolerances.
+        coefficients: numbers of the generator.
+        state: initial state, shape (component, class, z).
+        drive: function t -> Ω at the entrance, shape (field, 2).
+        time: times at which the solution is kept, shape (time,).
+        jumps: times that a step must not straddle, shape (jump,).
+        structure: which elements there are.
+        running: the running z-integral, shape (z, z).
+        want_average: whether to keep the class-averaged state.
+
+    Returns:
+        What was observed at each time; NaN where the solver gave up.
+    """
+
+    def slope(t, y, args):
+        return derivative(structure, coefficients, running, y, drive(t))
+
+    def seen(t, y, args) -> Observed:
+        return observe(structure, want_average, coefficients, y)
+
+    interval = time[1] - time[0]
+    controller = diffrax.ClipStepSizeController(
+        diffrax.PIDController(rtol=options.rtol, atol=options.atol, norm=_worst, dtmax=interval), jump_ts=jumps
+    )
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(slope),
+        options.solver,
+        time[0],
+        time[-1],
+        interval / 10,
+        state,
+        saveat=diffrax.SaveAt(ts=time, fn=seen),
+        stepsize_controller=controller,
+        max_steps=options.max_steps,
+        throw=False,
+    )
+    ok = solution.result == diffrax.RESULTS.successful
+    return jax.tree.map(lambda x: jnp.where(ok, x, jnp.nan), solution.ys)

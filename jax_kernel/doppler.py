@@ -1,0 +1,155 @@
+"""Velocity classes: their Doppler shifts, the detuning interval each stands for, and their thermal weights.
+
+Detunings here are cyclic, like every frequency a user meets. The density is exp(-(shift / thermal_width)^2), so
+`thermal_width` is the 1/e half-width of the Maxwell-Boltzmann distribution of Doppler shifts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jax_kernel.errors import ProblemError
+
+if TYPE_CHECKING:
+    from jax_kernel.problem import Problem, VelocityClasses
+
+ECHO_MARGIN = 0.75  # spacing times slope times window, at most: the echo comes after 1 / 0.75 windows
+
+
+def level_doppler_slopes(problem: Problem) -> np.ndarray:
+    """How each level's energy in the rotating frame moves with the Doppler shift.
+
+    Args:
+        problem: The problem whose fields carry the Doppler factors.
+
+    Returns:
+        Minus the sum of sign * factor_doppler_shift over the fields that have the level as an upper level, shape
+        (level,), dimensionless.
+    """
+    slopes = np.zeros(problem.num_states)
+    for field in problem.fields:
+        sign = 1.0 if field.detuning_positive else -1.0
+        slopes[sorted({upper for _, upper in field.coupled_levels})] -= sign * field.factor_doppler_shift
+    return slopes
+
+
+def level_damping_rates(problem: Problem) -> np.ndarray:
+    """How fast each level damps its coherences: half the diagonal of the sum of c^dagger c.
+
+    Args:
+        problem: The problem whose decays are summed.
+
+    Returns:
+        Angular rates, shape (level,), in radians per unit time; the coherence of two levels decays at their sum.
+    """
+    rates = np.zeros(problem.num_states)
+    for decay in problem.decays:
+        for (_, origin), factor in zip(decay.channels, decay.factors, strict=True):
+            rates[origin] += math.pi * decay.rate * factor**2
+    return rates
+
+
+def auto_spacing(problem: Problem, *, tolerance: float = 1e-6, thermal_width: float = 1.0) -> float:
+    """The largest spacing of classes without Doppler echoes that resolves the thermal distribution.
+
+    Classes `h` apart rephase at time 1 / (b h), where b is the difference of two levels' Doppler slopes. For each
+    pair of levels the echo is either behind the time window (h = 0.75 / (b T)) or damped below `tolerance` by the
+    decay g of the coherence (h = g / (b ln(1 / tolerance))), whichever allows the wider spacing; the narrowest pair
+    decides. Above pi thermal_width / sqrt(ln(1 / tolerance)) the sum of weights would miss the distribution itself.
+
+    Args:
+        problem: Gives the time window, the Doppler slopes and the decays.
+        tolerance: Largest echo inside the window, as a part of the coherence, between 0 and 1.
+        thermal_width: Cyclic frequency.
+
+    Returns:
+        The spacing, a cyclic frequency.
+    """
+    log_tolerance = -math.log(tolerance)
+    slopes, rates = level_doppler_slopes(problem), level_damping_rates(problem)
+    duration = problem.t_max - problem.t_min
+    spacing = math.pi * thermal_width / math.sqrt(log_tolerance)
+    first, second = np.triu_indices(problem.num_states, 1)
+    difference = np.abs(slopes[first] - slopes[second])
+    moving = difference > 0
+    if not moving.any():
+        return min(spacing, ECHO_MARGIN / duration)
+    damping = (rates[first] + rates[second])[moving] / log_tolerance
+    return min(spacing, float(np.min(np.maximum(ECHO_MARGIN / duration, damping) / difference[moving])))
+
+
+def shifts(velocity_classes: VelocityClasses | None, problem: Problem | None = None) -> np.ndarray:
+    """The Doppler shift of each velocity class.
+
+    Without `thermal_delta_spacing` the classes are the union of the outer and the inner grid; the inner grid is the
+    single point 0 unless it is given, so that a class at rest is then always among them.
+
+    Args:
+        velocity_classes: The grid, or None for one class at rest.
+        problem: Needed only for `thermal_delta_spacing` "auto".
+
+    Returns:
+        Ascending cyclic frequencies, shape (class,).
+    """
+    if velocity_classes is None:
+        return np.zeros(1)
+    grid = velocity_classes
+    low, high, spacing = grid.thermal_delta_min, grid.thermal_delta_max, grid.thermal_delta_spacing
+    if spacing is not None:
+        if spacing == "auto":
+            if problem is None:
+                raise ProblemError(
+                    'Argument `problem` must be given for the `thermal_delta_spacing` "auto", but is missing.'
+                )
+            spacing = auto_spacing(
+                problem, tolerance=grid.thermal_delta_echo_tolerance, thermal_width=grid.thermal_width
+            )
+        # a spacing that divides the range must not gain a class by rounding
+        return np.linspace(low, high, max(1, math.ceil((high - low) / spacing * (1 - 1e-12))) + 1)
+    # angular, as clerq has it: rounding decides whether a point that both grids share counts once or twice
+    low, high, inner_low, inner_high = (
+        2 * math.pi * edge for edge in (low, high, grid.thermal_delta_inner_min, grid.thermal_delta_inner_max)
+    )
+    outer = np.linspace(low, high, grid.thermal_delta_steps + 1)
+    inner = np.linspace(inner_low, inner_high, grid.thermal_delta_inner_steps + 1)
+    return np.unique(np.concatenate([outer, inner])) / (2 * math.pi)
+
+
+def quadrature_weights(shifts: np.ndarray) -> np.ndarray:
+    """The detuning interval each class stands for.
+
+    Args:
+        shifts: Ascending Doppler shifts, shape (class,), cyclic.
+
+    Returns:
+        Half the distance between the neighbours for an interior class, the whole adjacent gap for an end class, 1 for
+        a single class; shape (class,), cyclic.
+    """
+    if len(shifts) == 1:
+        return np.ones(1)
+    gaps = np.diff(shifts)
+    return np.concatenate([gaps[:1], (gaps[:-1] + gaps[1:]) / 2, gaps[-1:]])
+
+
+def weights(shifts: Any, intervals: Any, thermal_width: Any, *, xp: Any = np) -> Any:
+    """The Maxwell-Boltzmann weight of each velocity class, normalised to 1.
+
+    The largest exponent is subtracted before the exponential, so that neither a narrow distribution nor a grid far
+    from rest underflows, and the gradient stays finite in float32.
+
+    Args:
+        shifts: Doppler shifts, shape (class,), cyclic.
+        intervals: `quadrature_weights(shifts)`, shape (class,).
+        thermal_width: Cyclic, scalar or shape (*batch, 1).
+        xp: The array module, `numpy` or `jax.numpy`.
+
+    Returns:
+        Weights with sum 1, shape (*batch, class).
+    """
+    ratio = shifts / thermal_width
+    exponent = -(ratio * ratio)
+    density = intervals * xp.exp(exponent - xp.max(exponent, axis=-1, keepdims=True))
+    return density / xp.sum(density, axis=-1, keepdims=True)

@@ -1,0 +1,143 @@
+"""The Lindbladian as packed, pruned sparse terms, in NumPy, from structure alone.
+
+The density matrix is Hermitian, so it is stored as real components: the populations ρ_ii, then Re ρ_ij, then Im ρ_ij
+of the kept coherences i < j. Only elements that the populated levels can reach through the drive and the decays are
+kept; the others stay exactly zero. Which elements those are depends on structure (pairs and channels), never on
+today's rates or fields, so that a quantity that is zero now keeps its gradient.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+Pair = tuple[int, int]
+
+
+class DriveTerm(NamedTuple):
+    """One nonzero of the drive: d(out)/dt += sign · drive[pair].(real | imaginary) · component[source]."""
+
+    out: int
+    source: int
+    pair: int
+    imaginary: bool
+    sign: int
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What an executable is keyed by: which levels, pairs and channels there are, and which elements are kept.
+
+    Attributes:
+        num_states: number of levels.
+        pairs: (field, lower, upper) of every driven pair with a nonzero factor.
+        channels: (lower, upper) = (to, from) of every decay channel with a nonzero factor; equal for pure dephasing.
+        num_fields: number of fields.
+        populations: kept levels.
+        coherences: kept pairs (i, j), i < j.
+    """
+
+    num_states: int
+    num_fields: int
+    pairs: tuple[tuple[int, int, int], ...]
+    channels: tuple[Pair, ...]
+    populations: tuple[int, ...]
+    coherences: tuple[Pair, ...]
+
+    @classmethod
+    def build(
+        cls,
+        num_states: int,
+        num_fields: int,
+        pairs: Iterable[tuple[int, int, int]],
+        channels: Iterable[Pair],
+        populated: Iterable[int],
+    ) -> "Structure":
+        """Close the set of populated levels under the drive and the decays, and keep what was reached."""
+        pairs, channels = tuple(pairs), tuple(channels)
+        kept = _reachable(pairs, channels, populated)
+        return cls(
+            num_states,
+            num_fields,
+            pairs,
+            channels,
+            tuple(sorted(i for i, j in kept if i == j)),
+            tuple(sorted((i, j) for i, j in kept if i < j)),
+        )
+
+    @property
+    def num_components(self) -> int:
+        """Number of real components per z-node and velocity class."""
+        return len(self.populations) + 2 * len(self.coherences)
+
+    @cached_property
+    def _index(self) -> dict[Pair, tuple[int, int | None]]:
+        """Components (real, imaginary) of each kept element (i, j), i <= j."""
+        n, m = len(self.populations), len(self.coherences)
+        index: dict[Pair, tuple[int, int | None]] = {(i, i): (k, None) for k, i in enumerate(self.populations)}
+        return index | {pair: (n + k, n + m + k) for k, pair in enumerate(self.coherences)}
+
+    def element(self, i: int, j: int) -> tuple[int, int | None, int] | None:
+        """Components of ρ_ij as (real, imaginary, sign of the imaginary part), or None where ρ_ij is always zero."""
+        found = self._index.get((min(i, j), max(i, j)))
+        return None if found is None else (*found, 1 if i < j else -1)
+
+    @cached_property
+    def drive_terms(self) -> tuple[DriveTerm, ...]:
+        """The nonzeros of −i[W, ρ] with W = w|a><b| + w*|b><a| for every pair (a, b)."""
+        total: dict[tuple[int, int, int, bool], int] = {}
+        for i, j in self._index:
+            for p, (_, a, b) in enumerate(self.pairs):
+                # (element, factor ∓i, whether w enters conjugated) for W ρ and then for ρ W
+                for at, source, factor, conjugated in (
+                    (a == i, (b, j), -1j, False),
+                    (b == i, (a, j), -1j, True),
+                    (b == j, (i, a), 1j, False),
+                    (a == j, (i, b), 1j, True),
+                ):
+                    parts = self.element(*source) if at else None
+                    if parts is not None:
+                        self._add_products(total, (i, j), p, parts, factor, conjugated)
+        return tuple(DriveTerm(*key, sign) for key, sign in sorted(total.items()) if sign)
+
+    def _add_products(self, total, out, pair, parts, factor, conjugated) -> None:
+        """Add factor · w · ρ_source, split into real products, to the derivative of element `out`."""
+        real, imaginary, sign = parts
+        out_real, out_imaginary = self._index[out]
+        for component, unit in ((real, 1), (imaginary, sign * 1j)):
+            if component is None:
+                continue
+            for is_imaginary, w in ((False, 1), (True, -1j if conjugated else 1j)):
+                product = complex(factor * unit * w)
+                for target, value in ((out_real, product.real), (out_imaginary, product.imag)):
+                    if target is not None and value:
+                        key = (target, component, pair, is_imaginary)
+                        total[key] = total.get(key, 0) + int(value)
+
+    @cached_property
+    def transfers(self) -> tuple[tuple[int, int, int], ...]:
+        """(channel, component of the level filled, component of the level emptied) of each population transfer."""
+        kept = self._index
+        return tuple(
+            (c, kept[a, a][0], kept[b, b][0]) for c, (a, b) in enumerate(self.channels) if a != b and (b, b) in kept
+        )
+
+
+def _reachable(pairs, channels, populated) -> set[Pair]:
+    """Elements (i <= j) that the populated levels reach through the commutator with the drive and the decays."""
+    partners: dict[int, set[int]] = {}
+    for _, a, b in pairs:
+        partners.setdefault(a, set()).add(b)
+        partners.setdefault(b, set()).add(a)
+    fed = [(a, b) for a, b in channels if a != b]
+    kept: set[Pair] = set()
+    fresh = [(i, i) for i in populated]
+    while fresh:
+        i, j = pair = fresh.pop()
+        if pair in kept:
+            continue
+        kept.add(pair)
+        nearby = [(k, j) for k in partners.get(i, ())] + [(i, k) for k in partners.get(j, ())]
+        nearby += [(a, a) for a, b in fed if i == j == b]
+        fresh += [(min(pair), max(pair)) for pair in nearby]
+    return kept

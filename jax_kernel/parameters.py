@@ -1,0 +1,261 @@
+"""The differentiable parameters of a problem: their names, shapes, defaults and rules."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+import numpy as np
+
+from . import pulses
+from .errors import ProblemError
+from .problem import Problem
+
+PARAMETERS = (
+    "pulse_args",
+    "rabi_freq",
+    "interaction_strengths",
+    "detunings",
+    "decay_scale",
+    "decay_rates",
+    "b_field",
+    "energies",
+    "number_density",
+    "thermal_width",
+    "initial_state",
+)
+"""Names of the parameters, in the order of the documentation of `propagate`."""
+
+_NONNEGATIVE = ("decay_scale", "decay_rates", "number_density")
+_COMPLEX = ("rabi_freq",)
+
+
+def core_shape(problem: Problem, name: str, ndim: int = 0) -> tuple[tuple[str, int], ...]:
+    """Axes of a parameter without its batch axes, as (name of the axis, length)."""
+    field, level = ("field", len(problem.fields)), ("level", problem.num_states)
+    if name == "number_density":
+        return (("z", problem.z_steps + 1),) if ndim else ()
+    return {
+        "rabi_freq": (field,),
+        "interaction_strengths": (field,),
+        "detunings": (field,),
+        "decay_rates": (("decay", len(problem.decays)),),
+        "energies": (level,),
+        "initial_state": (level,),
+    }.get(name, ())
+
+
+def defaults(problem: Problem) -> dict[str, Any]:
+    """Every parameter's value in the problem, as NumPy arrays; `b_field` and `thermal_width` only where there is one."""
+    values: dict[str, Any] = {
+        "pulse_args": tuple(
+            {key: np.asarray(value) for key, value in field.envelope.args} for field in problem.fields
+        ),
+        "rabi_freq": np.asarray([field.rabi_freq for field in problem.fields]),
+        "interaction_strengths": np.asarray(problem.interaction_strengths),
+        "detunings": np.asarray([field.detuning for field in problem.fields]),
+        "decay_scale": np.asarray(1.0),
+        "decay_rates": np.asarray([decay.rate for decay in problem.decays], dtype=float),
+        "energies": np.asarray(problem.energies),
+        "number_density": np.asarray(1.0),
+        "initial_state": np.asarray(problem.initial_state, dtype=float),
+    }
+    if problem.b_field is not None:
+        values["b_field"] = np.asarray(problem.b_field.magnitude)
+    if problem.velocity_classes is not None:
+        values["thermal_width"] = np.asarray(problem.velocity_classes.thermal_width)
+    return values
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether the value can be looked at now (it is not a tracer of a JAX transformation)."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def fail(name: str, rule: str, actual: str) -> NoReturn:
+    """Raise the house's one-sentence error."""
+    raise ProblemError(f"Argument `{name}` must {rule}, but {actual}.")
+
+
+def _check_numbers(name: str, value: Any, *, nonnegative: bool = False, may_be_complex: bool = False) -> None:
+    """Raise unless the array is numeric, of the right kind and, where it can be seen, finite and not negative."""
+    dtype = np.dtype(value.dtype)
+    if dtype.kind not in ("fiuc" if may_be_complex else "fiu"):
+        fail(name, "be complex or real numbers" if may_be_complex else "be real numbers", f"has dtype {dtype.name}")
+    if dtype.kind == "f" and dtype.itemsize < 4:
+        fail(name, "be float32 or float64, which the physics needs", f"has dtype {dtype.name}")
+    if is_concrete(value):
+        seen = np.asarray(value)
+        if not np.all(np.isfinite(seen)):
+            fail(name, "be finite", f"has {seen[~np.isfinite(seen)].flat[0]}")
+        if nonnegative and np.any(seen < 0):
+            fail(name, "be nonnegative", f"has {seen.min():g}")
+
+
+class Given(NamedTuple):
+    """Parameters as a user gave them, by name and by field, with values that nobody has looked at yet.
+
+    Attributes:
+        params: value by name; `pulse_args` is a tuple with one dict per field. None values are left out.
+        input_fields: None, one array for all fields, or a dict by field index.
+        sampled: indices of the fields whose pulse the samples replace.
+    """
+
+    params: dict[str, Any]
+    input_fields: Any
+    sampled: tuple[int, ...]
+
+
+def arrange(problem: Problem, params: Mapping[str, Any], input_fields: Any) -> Given:
+    """Resolve names and labels, without looking at a value.
+
+    Args:
+        problem: the problem.
+        params: parameters by name.
+        input_fields: None, an array (*batch, field, time), or a dict {label or index: array (*batch, time)}.
+
+    Raises:
+        ProblemError: a name is unknown or given twice.
+    """
+    if isinstance(input_fields, Mapping):
+        by_index: dict[int, Any] = {}
+        for key, samples in input_fields.items():
+            index = problem.field_index(key)
+            if index in by_index:
+                fail("input_fields", "name each field once", f"names field {index} twice")
+            by_index[index] = samples
+        input_fields, sampled = dict(sorted(by_index.items())) or None, tuple(sorted(by_index))
+    else:
+        sampled = () if input_fields is None else tuple(range(len(problem.fields)))
+    arranged = {}
+    for name, value in params.items():
+        if name not in PARAMETERS:
+            near = difflib.get_close_matches(str(name), PARAMETERS, 1)
+            fail("params", f"have names among {', '.join(PARAMETERS)}", f"has `{name}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
+        if value is not None:
+            arranged[name] = _pulse_args_by_field(problem, value) if name == "pulse_args" else value
+    return Given(arranged, input_fields, sampled)
+
+
+def _pulse_args_by_field(problem: Problem, value: Any) -> tuple[dict[str, Any], ...]:
+    """One dict of given arguments per field, from a sequence of dicts or a dict by label or index."""
+    count = len(problem.fields)
+    if isinstance(value, Mapping):
+        given: list[Any] = [{}] * count
+        for key, args in value.items():
+            given[problem.field_index(key)] = args
+    elif isinstance(value, Sequence) and len(value) == count:
+        given = list(value)
+    else:
+        fail("pulse_args", f"be a list of one dict per field ({count}) or a dict by label", f"is {type(value).__name__}")
+    for k, args in enumerate(given):
+        if args is not None and not isinstance(args, Mapping):
+            fail(f"pulse_args[{k}]", "be a dict of pulse arguments", f"is {type(args).__name__}")
+    return tuple({key: v for key, v in (args or {}).items() if v is not None} for args in given)
+
+
+def merge(problem: Problem, given: Given) -> dict[str, Any]:
+    """The whole tree of parameters: what was given, and the problem's own values elsewhere."""
+    values = defaults(problem)
+    pulse_args = given.params.get("pulse_args", ({},) * len(problem.fields))
+    merged = values | given.params
+    merged["pulse_args"] = tuple(
+        {} if k in given.sampled else own | new
+        for k, (own, new) in enumerate(zip(values["pulse_args"], pulse_args, strict=True))
+    )
+    if given.input_fields is not None:
+        merged["input_fields"] = given.input_fields
+    return merged
+
+
+def check(problem: Problem, given: Given) -> None:
+    """Look at the values: shapes, kinds and, where they are concrete, rules.
+
+    Args:
+        problem: the problem.
+        given: values with `shape`, `ndim` and `dtype`: NumPy or JAX arrays (tracers are not looked into).
+
+    Raises:
+        ProblemError: one sentence says which rule was broken.
+    """
+    for name, value in given.params.items():
+        if name == "pulse_args":
+            for k, args in enumerate(value):
+                _check_pulse_args(problem, k, args, k in given.sampled)
+            continue
+        if name == "b_field" and problem.b_field is None:
+            fail(name, "be left out of a problem without a `b_field` block", "was given")
+        if name == "thermal_width" and problem.velocity_classes is None:
+            fail(name, "be left out of a problem without velocity classes", "was given")
+        if name == "rabi_freq" and len(given.sampled) == len(problem.fields):
+            fail(name, "be left out where `input_fields` replaces every field", "was given")
+        shape = core_shape(problem, name, value.ndim)
+        lengths = tuple(length for _, length in shape)
+        if value.ndim < len(shape) or tuple(value.shape[value.ndim - len(shape) :]) != lengths:
+            axes = ", ".join(axis for axis, _ in shape)
+            fail(name, f"have shape (*batch, {axes}) with ({axes}) = {lengths}", f"has shape {tuple(value.shape)}")
+        _check_numbers(name, value, nonnegative=name in _NONNEGATIVE, may_be_complex=name in _COMPLEX)
+        if name == "thermal_width":
+            _check_positive(name, value)
+        if name == "initial_state" and is_concrete(value):
+            _check_populations(np.asarray(value))
+    _check_input_fields(problem, given.input_fields)
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if is_concrete(value) and np.any(np.asarray(value) <= 0):
+        fail(name, "be positive", f"is {np.min(np.asarray(value)):g}")
+
+
+def _check_populations(populations: np.ndarray) -> None:
+    tolerance = 1e-6 if populations.dtype == np.float64 else 1e-5
+    if np.any(populations < -tolerance) or np.any(populations > 1 + tolerance):
+        fail("initial_state", "have populations between 0 and 1", f"is {populations.tolist()}")
+    if np.any(np.abs(populations.sum(-1) - 1) > tolerance):
+        fail("initial_state", "have populations that sum to 1", f"they sum to {populations.sum(-1).tolist()}")
+
+
+def _check_pulse_args(problem: Problem, k: int, args: Mapping[str, Any], replaced: bool) -> None:
+    envelope = problem.fields[k].envelope
+    allowed = [key for key, _ in envelope.args]
+    if args and replaced:
+        fail(f"pulse_args[{k}]", "be left out where `input_fields` replaces the field", f"has {sorted(args)}")
+    for key, value in args.items():
+        where = f"pulse_args[{k}].{key}"
+        if key not in allowed:
+            fail(f"pulse_args[{k}]", f"have names among {allowed}, with which the pulse `{envelope.name}` was given",
+                 f"has `{key}`")  # fmt: skip
+        if key in pulses.EDGES.get(envelope.name, ()):
+            if not is_concrete(value):
+                fail(where, f"not be differentiated or traced, for it is an edge of `{envelope.name}` (the edges of "
+                     "ramp_on, ramp_off, ramp_onoff and ramp_offon have gradients)", "is traced")  # fmt: skip
+            if value.ndim > (key == "tlist"):
+                fail(where, "be the same for the whole batch, for steps are placed by it", f"has shape {tuple(value.shape)}")
+        _check_numbers(where, value, may_be_complex=key == "ylist")
+        if key in ("fwhm", "width") and envelope.name != "sinc":
+            _check_positive(where, value)
+
+
+def _check_input_fields(problem: Problem, value: Any) -> None:
+    points = problem.t_steps + 1
+    if isinstance(value, Mapping):
+        for key, samples in value.items():
+            if samples.ndim < 1 or samples.shape[-1] != points:
+                fail(f"input_fields[{key}]", f"have shape (*batch, time) with time = {points}, the problem's time grid",
+                     f"has shape {tuple(samples.shape)}")  # fmt: skip
+            _check_numbers(f"input_fields[{key}]", samples, may_be_complex=True)
+    elif value is not None:
+        expected = (len(problem.fields), points)
+        if value.ndim < 2 or tuple(value.shape[-2:]) != expected:
+            fail("input_fields", f"have shape (*batch, field, time) with (field, time) = {expected}",
+                 f"has shape {tuple(value.shape)}")  # fmt: skip
+        _check_numbers("input_fields", value, may_be_complex=True)
+
+
+def edges(problem: Problem, given: Given) -> tuple[tuple[float, ...], ...]:
+    """Times at which each field's pulse jumps, from its concrete arguments."""
+    pulse_args = given.params.get("pulse_args", ({},) * len(problem.fields))
+    return tuple(
+        tuple(pulses.jumps(field.envelope.name, dict(field.envelope.args) | new))
+        for field, new in zip(problem.fields, pulse_args, strict=True)
+    )

@@ -1,0 +1,273 @@
+"""From a problem and its parameters to arrays: the pure function behind `propagate`, keyed by structure alone."""
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+
+from . import adaptive, doppler, pulses, quadrature
+from .errors import ProblemError
+from .generator import Structure
+from .integrate import STAGES, Inputs, integrate
+from .rhs import Coefficients
+
+CORE_RANK = {
+    "rabi_freq": 1,
+    "interaction_strengths": 1,
+    "detunings": 1,
+    "decay_rates": 1,
+    "energies": 1,
+    "initial_state": 1,
+}
+"""Number of axes of a parameter behind its batch axes, where it is not 0."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything an executable depends on besides shapes; hashable.
+
+    Attributes:
+        structure: levels, pairs and channels.
+        channel_decays: decay to which each channel belongs.
+        envelopes: name of each field's pulse.
+        sampled: fields whose pulse is replaced by samples.
+        z_nodes: nodes of the z-quadrature.
+        outputs: names of what is returned, attributes of `Solution`.
+        store_stages: whether a gradient stores every stage.
+        dtype: "float32" or "float64".
+        solver: how diffrax integrates, or None for the fixed grid.
+    """
+
+    structure: Structure
+    channel_decays: tuple[int, ...]
+    envelopes: tuple[str, ...]
+    sampled: tuple[int, ...]
+    z_nodes: int
+    outputs: frozenset[str]
+    store_stages: bool
+    dtype: str
+    solver: "adaptive.SolverOptions | None"
+
+
+@lru_cache(maxsize=128)
+def executable(program: Program):
+    """The jitted function (numbers, params) -> outputs of a program; at most 128 programs keep theirs."""
+    return jax.jit(partial(run, program))
+
+
+def _batch_shapes(params: dict[str, Any]) -> list[tuple[int, ...]]:
+    """The batch axes of every leaf of the parameters: those in front of its own."""
+
+    def of(path, leaf) -> tuple[int, ...]:
+        name = path[0].key
+        if name == "input_fields":
+            rank = 2 if len(path) == 1 else 1
+        elif name == "pulse_args":
+            rank = int(path[-1].key in ("tlist", "ylist"))
+        else:
+            rank = min(leaf.ndim, 1) if name == "number_density" else CORE_RANK.get(name, 0)
+        return tuple(leaf.shape[: leaf.ndim - rank])
+
+    return [of(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)]
+
+
+def batch_shape(params: dict[str, Any]) -> tuple[int, ...]:
+    """The broadcast batch axes of all parameters."""
+    shapes = _batch_shapes(params)
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        different = ", ".join(str(shape) for shape in sorted(set(shapes)))
+        raise ProblemError(
+            f"Argument `params` must have batch axes that broadcast against each other, but they are {different}."
+        ) from None
+
+
+def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+    """Run a program on every element of the batch, as one program.
+
+    Args:
+        program: the static part.
+        numbers: the problem's arrays that are not parameters, see `numbers_of`.
+        params: every parameter by name and `input_fields`; leading axes beyond a parameter's own are batch axes and
+            broadcast against each other.
+
+    Returns:
+        The outputs by name, each with the batch axes in front.
+    """
+
+    leaves, tree = jax.tree.flatten(params)
+    batches = _batch_shapes(params)
+    batch = batch_shape(params)
+    if not batch:
+        return _single(program, numbers, params)
+    axes = [0 if b else None for b in batches]
+    flat = [
+        jnp.broadcast_to(leaf, (*batch, *leaf.shape[len(b) :])).reshape(-1, *leaf.shape[len(b) :]) if b else leaf
+        for leaf, b in zip(leaves, batches, strict=True)
+    ]
+    mapped = jax.vmap(partial(_single, program, numbers), in_axes=(jax.tree.unflatten(tree, axes),))
+    out = mapped(jax.tree.unflatten(tree, flat))
+    return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), out)
+
+
+def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+    structure, outputs = program.structure, program.outputs
+    rule = quadrature.panels(program.z_nodes)
+    running = jnp.asarray(rule.running, program.dtype)
+    path, total = optical_path(numbers, params["number_density"])
+    coefficients = coefficients_of(program, numbers, params, total)
+    populations = [params["initial_state"][level] for level in structure.populations]
+    coherences = [jnp.zeros_like(populations[0])] * (2 * len(structure.coherences))
+    state = jnp.stack(populations + coherences)[:, None, None]
+    state = jnp.broadcast_to(state, (len(state), len(coefficients.weights), len(rule.nodes)))
+    want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
+    common = {"structure": structure, "running": running, "want_average": want_average}
+
+    if program.solver is None:
+        steps = numbers["steps"]
+        drive = _at_stages(program, numbers, params, steps)
+        seen = integrate(Inputs(coefficients, state, drive), h=steps["h"], store_stages=program.store_stages, **common)
+        seen = jax.tree.map(lambda x: x[steps["at"]], seen)
+    else:
+        drive_at = partial(_drive, program, _splines(program, numbers, params), params)
+        seen = adaptive.integrate(
+            program.solver, coefficients, state, drive_at, numbers["time"], numbers["jumps"], **common
+        )
+
+    entrance = _entrance(program, numbers, params)
+    integral, value = quadrature.read_out(rule, path)
+    inside = jnp.einsum("tfcn,zn->fczt", seen.source, integral)
+    fields = entrance[:, None, :] + jax.lax.complex(inside[:, 0], inside[:, 1])
+    out = {"fields": fields}
+    if outputs & {"z_error", "time_error"}:
+        peaks = jnp.max(jnp.abs(stop_gradient(fields)), axis=(1, 2))
+        peaks = jnp.maximum(peaks, 1e-6 * jnp.max(peaks))
+        peaks = jnp.where(peaks > 0, peaks, 1)
+    if "z_error" in outputs:
+        missed = jnp.max(quadrature.unresolved(rule, stop_gradient(seen.source)), axis=(0, 2))
+        out["z_error"] = _worst(missed / peaks)
+    if "time_error" in outputs and program.solver is None:
+        twin = numbers["twin"]
+        still = stop_gradient((coefficients, state, _at_stages(program, numbers, params, twin)))
+        coarse = integrate(Inputs(*still), structure=structure, running=running, h=twin["h"], want_average=False,
+                           store_stages=False).source[twin["at"]]  # fmt: skip
+        difference = (stop_gradient(seen.source) - coarse) @ running.T
+        out["time_error"] = _worst(jnp.max(jnp.abs(difference), axis=(0, 2, 3)) * twin["share"] / peaks)
+    if want_average:
+        out |= _states(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
+    return {name: out[name] for name in sorted(outputs & out.keys())}
+
+
+def _worst(errors):
+    worst = jnp.max(errors)
+    return jnp.where(jnp.isfinite(worst), worst, jnp.inf)
+
+
+def optical_path(numbers, density):
+    """Scaled optical path ∫N dz up to each position of the problem, in [0, 1], and its scale.
+
+    A scalar density scales the problem's own profile, whose integral is exact; samples are joined by straight lines.
+    """
+    if density.ndim == 0:
+        path, factor = numbers["path"], density
+    else:
+        strips = (density[1:] + density[:-1]) / 2 * jnp.diff(numbers["z"])
+        path, factor = jnp.concatenate([jnp.zeros_like(strips[:1]), jnp.cumsum(strips)]), 1
+    end = path[-1]
+    scale = jnp.where(end > 0, end, 1)
+    return path / scale, scale * factor
+
+
+def coefficients_of(program: Program, numbers, params, total) -> Coefficients:
+    """The numbers of the generator from the physical parameters (all cyclic), in angular frequency."""
+    structure = program.structure
+    energies = params["energies"] - params["detunings"] @ numbers["upper"]
+    if "b_field" in params:
+        energies = energies + params["b_field"] * numbers["zeeman"]
+    levels = 2 * jnp.pi * (energies[:, None] + numbers["slopes"][:, None] * numbers["shifts"])
+    rates = params["decay_rates"] * params["decay_scale"]
+    channels = 2 * jnp.pi * rates[np.asarray(program.channel_decays, int)] * numbers["channel_factors"] ** 2
+    leaving = [jnp.zeros_like(total)] * structure.num_states
+    for c, (_, origin) in enumerate(structure.channels):
+        leaving[origin] = leaving[origin] + channels[c]
+    first, second = np.asarray(structure.coherences, int).reshape(-1, 2).T
+    leaving = jnp.stack(leaving)
+    if "thermal_width" in params:
+        weights = doppler.weights(numbers["shifts"], numbers["intervals"], params["thermal_width"], xp=jnp)
+    else:
+        weights = jnp.ones_like(numbers["shifts"])
+    return Coefficients(
+        rotation=levels[first] - levels[second],
+        damping=(leaving[first] + leaving[second]) / 2,
+        transfer=channels,
+        factors=numbers["factors"],
+        coupling=2 * params["interaction_strengths"] * total,
+        weights=weights,
+    )
+
+
+def _samples(params, field):
+    given = params["input_fields"]
+    return given[field] if isinstance(given, dict) else given[..., field, :]
+
+
+def _splines(program: Program, numbers, params):
+    """Cubic drives of the sampled fields, real and imaginary part."""
+    return {k: pulses.spline(numbers["time"], _samples(params, k)) for k in program.sampled}
+
+
+def _drive(program: Program, splines, params, t, inside=None):
+    """Ω of every field at the entrance, real and imaginary, shape (*t, field, 2)."""
+    rows = []
+    for k, name in enumerate(program.envelopes):
+        if k in program.sampled:
+            rows.append(splines[k](t))
+        else:
+            rows.append(params["rabi_freq"][k] * pulses.evaluate(name, params["pulse_args"][k], t, inside))
+    return jnp.stack([jnp.stack([jnp.real(row), jnp.imag(row)], -1) for row in rows], -2)
+
+
+def _at_stages(program: Program, numbers, params, steps):
+    drive = _drive(program, _splines(program, numbers, params), params, steps["stage_times"], steps["inside"])
+    return drive.reshape(*steps["h"].shape, STAGES, *drive.shape[1:])
+
+
+def _entrance(program: Program, numbers, params):
+    """Ω of every field at the entrance on the time grid: the samples themselves where there are samples."""
+    drive = _drive(program, {k: _on_grid(_samples(params, k)) for k in program.sampled}, params, numbers["time"])
+    return jax.lax.complex(drive[..., 0], drive[..., 1]).T
+
+
+def _on_grid(samples):
+    return lambda t: samples
+
+
+def _states(structure: Structure, coefficients: Coefficients, average) -> dict[str, Any]:
+    """Density matrix, populations and coherences from the averaged components, shape (component, z, time)."""
+    zero = jnp.zeros_like(average[0])
+    levels = range(structure.num_states)
+
+    def element(i, j):
+        parts = structure.element(i, j)
+        if parts is None:
+            return jax.lax.complex(zero, zero)
+        real, imaginary, sign = parts
+        return jax.lax.complex(average[real], zero if imaginary is None else sign * average[imaginary])
+
+    def population(i):
+        parts = structure.element(i, i)
+        return zero if parts is None else average[parts[0]]
+
+    coherences = [jax.lax.complex(zero, zero)] * structure.num_fields
+    for p, (field, a, b) in enumerate(structure.pairs):
+        coherences[field] = coherences[field] + coefficients.factors[p] * element(a, b)
+    return {
+        "density_matrix": jnp.stack([jnp.stack([element(i, j) for j in levels], -1) for i in levels], -2),
+        "populations": jnp.stack([population(i) for i in levels], -1),
+        "coherences": jnp.stack(coherences),
+    }

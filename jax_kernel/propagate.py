@@ -1,0 +1,415 @@
+"""propagate(): light through a medium of driven, decaying quantum systems."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import parameters, pulses, timesteps
+from .adaptive import SolverOptions
+from .doppler import level_doppler_slopes
+from .errors import NotYetError, ProblemError, ResolutionError
+from .generator import Structure
+from .integrate import STAGES
+from .problem import Problem
+from .program import Program, batch_shape, executable
+from .resolution import Resolution, default_tolerance, search, warn_above
+from .solution import Solution
+
+STAGE_BUDGET = 256 * 2**20
+"""Bytes up to which a gradient with memory="auto" stores every stage instead of computing it again."""
+
+TERM_LIMIT = 1500
+"""Nonzeros of the generator up to which the contraction is unrolled."""
+
+STATE_OUTPUTS = ("density_matrix", "populations", "coherences")
+MEMORY = ("auto", "fast", "lean")
+GAUSS = 1.399624493
+"""Bohr magneton over Planck's constant, MHz per gauss."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve, apart from the physics; the keyword arguments of `propagate`.
+
+    Attributes:
+        dtype: "float32" or "float64".
+        scheme: "cross".
+        memory: "auto", "fast" (a gradient stores every stage) or "lean" (it stores one state per segment).
+        solver: a diffrax solver, or None for the fixed grid.
+        rtol: relative tolerance of `solver`, by default by precision.
+        atol: absolute tolerance of `solver`, by default by precision.
+        max_steps: most steps of `solver`.
+    """
+
+    dtype: str = "float64"
+    scheme: str = "cross"
+    memory: str = "auto"
+    solver: Any = None
+    rtol: float | None = None
+    atol: float | None = None
+    max_steps: int = 100_000
+
+    def __post_init__(self):
+        def one_of(name, allowed):
+            if getattr(self, name) not in allowed:
+                parameters.fail(name, f"be one of {', '.join(map(repr, allowed))}", f"is {getattr(self, name)!r}")
+
+        one_of("dtype", ("float32", "float64"))
+        one_of("scheme", ("cross", "march"))
+        one_of("memory", MEMORY)
+        if self.scheme == "march":
+            raise NotYetError('Argument `scheme` must be "cross", for the z-march of clerq is not there yet.')
+        for name in ("rtol", "atol"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+                parameters.fail(name, "be positive", f"is {value!r}")
+
+    def solver_options(self) -> SolverOptions | None:
+        """What the adaptive path needs, or None for the fixed grid."""
+        if self.solver is None:
+            return None
+        rtol, atol = (1e-8, 1e-10) if self.dtype == "float64" else (1e-6, 1e-9)
+        return SolverOptions(self.solver, self.rtol or rtol, self.atol or atol, self.max_steps)
+
+
+class Prepared(NamedTuple):
+    """A problem made ready for one executable.
+
+    Attributes:
+        program: the static part, which keys the executable.
+        numbers: arrays that are not parameters (NumPy).
+    """
+
+    program: Program
+    numbers: dict[str, Any]
+
+
+@lru_cache(maxsize=256)
+def prepare(
+    problem: Problem,
+    at: Resolution,
+    options: Options,
+    outputs: frozenset[str],
+    sampled: tuple[int, ...],
+    edges: tuple[tuple[float, ...], ...],
+    all_populated: bool,
+    batch_size: int = 1,
+) -> Prepared:
+    """Everything about a run that is not a parameter, in NumPy, without JAX.
+
+    Args:
+        problem: what is solved.
+        at: resolution.
+        options: how to solve.
+        outputs: attributes of `Solution` to return.
+        sampled: fields whose pulse is replaced by samples.
+        edges: times at which each field's pulse jumps.
+        all_populated: whether every level may be populated at the start.
+        batch_size: number of problems in the batch, for the memory rule.
+    """
+    if any(field.counter_propagating for field in problem.fields):
+        raise NotYetError(
+            "Argument `system.fields` must have co-propagating fields only, for counter-propagation is not there yet."
+        )
+    kept = [
+        (k, a, b, factor)
+        for k, field in enumerate(problem.fields)
+        for (a, b), factor in zip(field.coupled_levels, field.factors, strict=True)
+        if factor
+    ]
+    channels = [
+        (d, a, b, factor)
+        for d, decay in enumerate(problem.decays)
+        for (a, b), factor in zip(decay.channels, decay.factors, strict=True)
+        if factor
+    ]
+    populated = range(problem.num_states) if all_populated else np.flatnonzero(problem.initial_state).tolist()
+    structure = Structure.build(
+        problem.num_states,
+        len(problem.fields),
+        [pair[:3] for pair in kept],
+        [channel[1:3] for channel in channels],
+        populated,
+    )
+    if len(structure.drive_terms) > TERM_LIMIT:
+        raise NotYetError(
+            f"Argument `system` must have at most {TERM_LIMIT} nonzeros in its generator, but has "
+            f"{len(structure.drive_terms)}: the contraction for larger systems is not there yet."
+        )
+    jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
+    steps = timesteps.build(problem.time, at.t_substeps, jumps, None)
+    stage_bytes = steps.h.size * STAGES * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
+    stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
+    store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)
+    if not store_stages:
+        per_segment = max(1, round(math.sqrt(steps.h.size / STAGES)))
+        steps = timesteps.build(problem.time, at.t_substeps, jumps, per_segment)
+    twin = timesteps.twin(problem.time, at.t_substeps, jumps)
+    signs = np.zeros((len(problem.fields), problem.num_states))
+    for k, field in enumerate(problem.fields):
+        signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
+    numbers = {
+        "time": problem.time,
+        "z": problem.z,
+        "path": _optical_path(problem),
+        "factors": np.asarray([pair[3] for pair in kept]),
+        "channel_factors": np.asarray([channel[3] for channel in channels]),
+        "upper": signs,
+        "slopes": level_doppler_slopes(problem),
+        "shifts": problem.doppler_shifts,
+        "intervals": problem.doppler_intervals,
+        "steps": steps._asdict(),
+    }
+    if problem.b_field is not None:
+        unit = GAUSS if problem.b_field.units == "gauss" else 1.0
+        numbers["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
+    solver = options.solver_options()
+    if solver is not None:
+        numbers["jumps"] = np.asarray(jumps)
+    elif "time_error" in outputs:
+        numbers["twin"] = twin.steps._asdict() | {"share": twin.share}
+    program = Program(
+        structure=structure,
+        channel_decays=tuple(channel[0] for channel in channels),
+        envelopes=tuple(field.envelope.name for field in problem.fields),
+        sampled=sampled,
+        z_nodes=at.z_nodes,
+        outputs=outputs,
+        store_stages=store_stages,
+        dtype=options.dtype,
+        solver=solver,
+    )
+    return Prepared(program, to_arrays(numbers, options.dtype))
+
+
+def to_arrays(tree: Any, dtype: str) -> Any:
+    """NumPy values as JAX arrays of one precision that are concrete even inside a trace."""
+
+    def one(x):
+        x = np.asarray(x)
+        kinds = {"f": dtype, "i": "int32" if x.ndim else dtype, "u": dtype, "c": COMPLEX[dtype]}
+        return jnp.asarray(x.astype(kinds[x.dtype.kind]))
+
+    with jax.ensure_compile_time_eval(), jax.enable_x64(dtype == "float64"):
+        return jax.tree.map(one, tree)
+
+
+def _optical_path(problem: Problem) -> np.ndarray:
+    """∫N dz from z_min to each stored position, for the problem's own profile, to rounding."""
+    envelope, z = problem.number_density, problem.z
+    args = dict(envelope.args)
+    widths = [abs(args[key]) for key in ("fwhm", "width") if key in args]
+    width = 1 / (4 * args["width"]) if envelope.name == "sinc" else min(widths, default=np.inf) / 4
+    inner = [args[key] for key in ("on", "off", "centre") if key in args] + list(args.get("tlist", ()))
+    edges = np.unique(np.concatenate([z, [x for x in inner if z[0] < x < z[-1]]]))
+    parts = int(np.clip(np.ceil(np.max(np.diff(edges)) / width), 1, max(1, 200_000 // len(edges))))
+    edges = np.unique(np.concatenate([edges[:-1, None] + np.diff(edges)[:, None] * np.arange(parts) / parts]).ravel())
+    edges = np.append(edges, z[-1])
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    half = np.diff(edges)[:, None] / 2
+    at = edges[:-1, None] + half * (nodes + 1)
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+        density = np.asarray(pulses.evaluate(envelope.name, {k: jnp.asarray(v) for k, v in args.items()}, jnp.asarray(at)))
+    if np.any(density < 0):
+        parameters.fail("num_density_z_args", "give a density that is nowhere negative", f"reaches {density.min():g}")
+    running = np.append(0.0, np.cumsum((density * weights * half).sum(1)))
+    return running[np.searchsorted(edges, z)]
+
+
+def propagate(
+    problem: Problem,
+    params: Mapping[str, Any] | None = None,
+    *,
+    input_fields: Any = None,
+    outputs: tuple[str, ...] = (),
+    resolution: Resolution | str = "auto",
+    tol: float | None = None,
+    dtype: str | None = None,
+    scheme: str = "cross",
+    memory: str = "auto",
+    solver: Any = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = 100_000,
+) -> Solution:
+    """Propagate light through a medium of driven, decaying quantum systems (Maxwell and Lindblad).
+
+    For every position z and velocity class v, in retarded time t = t_lab − z/c and with all user frequencies cyclic,
+
+        dρ/dt = −i[H, ρ] + Σ_c (c ρ c† − ½{c†c, ρ}),      c = factor √(2π rate) |to><from|
+        H = 2π diag(E) + 2π B diag(g_F m_F) + Σ_k [π f (Ω_k |a><b| + Ω_k* |b><a|) − 2π s_k (Δ_k + η_k δ_v) N_k]
+        ∂Ω_k/∂z = 2i N(z) g_k Σ_v w_v Σ_(a,b) f ρ_ab
+
+    with (a, b) = [lower, upper] the field's coupled levels, N_k the projector on its upper levels, s_k = ±1
+    (`detuning_positive`), δ_v the class's Doppler shift, η_k `factor_doppler_shift` and w_v the class's weight.
+    Source: the master equation of Lindblad, Commun. Math. Phys. 48, 119 (1976), and the slowly varying envelope
+    equation, in the conventions of clerq 0.15.
+
+    The scheme is cross-propagation: time is the outer loop, and at each instant the field is one integral over z, taken
+    on Gauss nodes in the optical path ∫N dz.
+
+    Args:
+        problem: what is solved; its numbers are the defaults of all parameters.
+        params: parameters by name, each with optional leading batch axes that broadcast against each other:
+            `pulse_args` (a list with one dict of arguments per field, or a dict by label; partial),
+            `rabi_freq` (field,) real or complex, cyclic; `interaction_strengths` (field,), cyclic per length;
+            `detunings` (field,), cyclic; `decay_scale` (), a factor of all rates; `decay_rates` (decay,), cyclic;
+            `b_field` (), in the problem's units; `energies` (level,), cyclic; `number_density`, a factor () of the
+            problem's profile or samples (*batch, z) in its place; `thermal_width` (), cyclic; `initial_state` (level,),
+            populations.
+        input_fields: sampled fields at the entrance, complex or real, cyclic, shape (*batch, field, time) on the
+            problem's time grid, or a dict {label or index: (*batch, time)} that replaces only some of them.
+        outputs: further outputs among "density_matrix", "populations" and "coherences".
+        resolution: a `Resolution`, or "auto" to search one that meets `tol`; "auto" needs concrete values.
+        tol: error aimed at by "auto", above which a resolution warns; relative to each field's peak; by default 1e-6
+            in float64 and 1e-4 in float32.
+        dtype: "float32" or "float64"; by default that of the given arrays, or JAX's own.
+        scheme: "cross".
+        memory: "auto", "fast" or "lean": whether a gradient stores every stage or computes it again.
+        solver: a diffrax solver with adaptive steps in place of the fixed grid.
+        rtol: relative tolerance of `solver`, by default 1e-8 in float64 and 1e-6 in float32.
+        atol: absolute tolerance of `solver`, by default 1e-10 and 1e-9.
+        max_steps: most steps of `solver`.
+
+    Returns:
+        The `Solution`. Under jit, grad or vmap its estimates are inf where the run did not stay finite.
+
+    Raises:
+        ProblemError: an argument breaks a rule.
+        ResolutionError: the solution did not stay finite, or "auto" found no resolution that meets `tol`.
+        NotYetError: the request is meaningful but not there yet.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jax_kernel import Problem, Resolution, propagate
+        >>> problem = Problem.from_dict({
+        ...     "system": {"num_states": 2, "decays": [{"rate": 1.0, "channels": [[0, 1]]}], "fields": [
+        ...         {"coupled_levels": [[0, 1]], "rabi_freq": 1e-3, "rabi_freq_t_func": "ramp_on",
+        ...          "rabi_freq_t_args": {"ampl": 1.0, "on": 1.0, "fwhm": 0.5}}]},
+        ...     "t_max": 5.0, "interaction_strengths": [1.0]})
+        >>> def transmission(g):
+        ...     fields = propagate(problem, {"interaction_strengths": g}, resolution=Resolution(12, 1)).fields
+        ...     return jnp.abs(fields[0, -1, -1] / fields[0, 0, -1])
+        >>> value, slope = jax.value_and_grad(transmission)(jnp.ones(1))
+        >>> print(f"{value:.3f} {slope[0]:.3f}")  # Beer–Lambert: exp(−2 g L / rate), and −2 times that
+        0.135 -0.271
+    """
+    given = parameters.arrange(problem, params or {}, input_fields)
+    given = given._replace(
+        params=jax.tree.map(_as_array, given.params), input_fields=jax.tree.map(_as_array, given.input_fields)
+    )
+    parameters.check(problem, given)
+    options = Options(_dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps)
+    if options.dtype == "float64" and not jax.config.jax_enable_x64:
+        parameters.fail("dtype", 'be "float32" unless JAX is in 64-bit mode (put the call in `with jax.enable_x64(True):`)',
+                        'is "float64"')  # fmt: skip
+    wanted = requested(outputs)
+    tree = cast(parameters.merge(problem, given), options.dtype)
+    concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))
+    batch_size = math.prod(batch_shape(tree))
+
+    def solve(at: Resolution) -> dict[str, Any]:
+        edges = parameters.edges(problem, given)
+        populated = "initial_state" in given.params
+        prepared = prepare(problem, at, options, wanted, given.sampled, edges, populated, batch_size)
+        return executable(prepared.program)(prepared.numbers, tree)
+
+    tol = check_tolerance(tol, options.dtype)
+    if isinstance(resolution, Resolution):
+        out = solve(resolution)
+    elif resolution == "auto":
+        if not concrete:
+            parameters.fail("resolution", "be a Resolution under jit, grad or vmap (find one outside with "
+                            "`choose_resolution`)", 'is "auto"')  # fmt: skip
+        resolution, out = _search(solve, tol, options)
+    else:
+        parameters.fail("resolution", 'be a Resolution or "auto"', f"is {resolution!r}")
+    if concrete:
+        check_finite(np.asarray(out["fields"]), problem, resolution)
+        worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
+        warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, resolution)
+    numbers = {"z": problem.z, "time": problem.time}
+    return Solution(**out, **to_arrays(numbers, options.dtype), resolution=resolution)
+
+
+def choose_resolution(problem: Problem, params: Mapping[str, Any] | None = None, **options: Any) -> Resolution:
+    """The resolution that `propagate` with resolution="auto" finds; takes the same arguments, concrete ones.
+
+    Example:
+        >>> from jax_kernel import Problem, choose_resolution
+        >>> problem = Problem.from_dict({
+        ...     "system": {"num_states": 2, "fields": [{"coupled_levels": [[0, 1]], "rabi_freq_t_func": "gaussian",
+        ...         "rabi_freq_t_args": {"n_pi": 1.0, "centre": 0.5, "fwhm": 0.2}}]},
+        ...     "interaction_strengths": [1.0]})
+        >>> choose_resolution(problem, tol=1e-3)
+        Resolution(z_nodes=8, t_substeps=1)
+    """
+    return propagate(problem, params, resolution="auto", **options).resolution
+
+
+COMPLEX = {"float32": "complex64", "float64": "complex128"}
+
+
+def requested(outputs: tuple[str, ...]) -> frozenset[str]:
+    """The outputs asked for by name, with those that are always there."""
+    for name in (outputs,) if isinstance(outputs, str) else outputs:
+        if name not in STATE_OUTPUTS:
+            parameters.fail("outputs", f"have names among {', '.join(STATE_OUTPUTS)}", f"has {name!r}")
+    return frozenset(outputs) | {"fields", "z_error", "time_error"}
+
+
+def check_tolerance(tol: float | None, dtype: str) -> float:
+    """The tolerance, by default by precision."""
+    if tol is None:
+        return default_tolerance(dtype)
+    if not (isinstance(tol, (int, float)) and 0 < tol < math.inf):
+        parameters.fail("tol", "be positive", f"is {tol!r}")
+    return float(tol)
+
+
+def cast(tree: Any, dtype: str) -> Any:
+    """Arrays of one precision, real or complex as they are."""
+    return jax.tree.map(lambda x: jnp.asarray(x, COMPLEX[dtype] if jnp.iscomplexobj(x) else dtype), tree)
+
+
+def check_finite(fields: np.ndarray, problem: Problem, at: Resolution) -> None:
+    """Raise where a solution did not stay finite, saying where and what to try."""
+    finite = np.isfinite(fields)
+    if not finite.all():
+        lost = ~finite.reshape(-1, *fields.shape[-2:]).all(0)
+        z, t = problem.z[lost.any(1)][0], problem.time[lost.any(0)][0]
+        raise ResolutionError(
+            f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or "
+            "give an implicit `solver`, such as diffrax.Kvaerno5(), if the problem is stiff."
+        )
+
+
+def _search(solve, tol: float, options: Options):
+    kept: dict[Resolution, dict[str, Any]] = {}
+
+    def errors(at: Resolution) -> tuple[float, float]:
+        kept[at] = out = solve(at)
+        return float(np.max(out["z_error"])), float(np.max(out.get("time_error", 0.0)))
+
+    found = search(errors, tol, Resolution(8, 1), time_is_fixed=options.solver is not None)
+    return found, kept[found]
+
+
+def _as_array(value: Any) -> Any:
+    return value if hasattr(value, "dtype") and hasattr(value, "ndim") else np.asarray(value)
+
+
+def _dtype(dtype: str | None, given: parameters.Given) -> str:
+    """The precision asked for, or that of the JAX arrays given, or JAX's own."""
+    if dtype is not None:
+        return np.dtype(dtype).name if not isinstance(dtype, str) else dtype
+    arrays = [x for x in jax.tree.leaves((given.params, given.input_fields)) if isinstance(x, jax.Array)]
+    if arrays and all(np.dtype(x.dtype).itemsize <= (8 if jnp.iscomplexobj(x) else 4) for x in arrays):
+        return "float32"
+    return "float64" if jax.config.jax_enable_x64 else "float32"

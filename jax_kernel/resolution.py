@@ -1,0 +1,95 @@
+"""Resolution of a run, and the search for one that meets a tolerance."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import ProblemError, ResolutionError, ResolutionWarning
+
+Z_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+T_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """How finely a run resolves the problem.
+
+    Attributes:
+        z_nodes: nodes of the z-quadrature over the medium, at least 2.
+        t_substeps: integrator steps per interval of the time grid, at least 1; ignored with `solver=`.
+    """
+
+    z_nodes: int
+    t_substeps: int
+
+    def __post_init__(self):
+        for name, least in (("z_nodes", 2), ("t_substeps", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ProblemError(
+                    f"Argument `resolution.{name}` must be an integer of at least {least}, but is {value!r}."
+                )
+
+    def doubled(self) -> "Resolution":
+        """Twice the nodes and twice the steps."""
+        return Resolution(2 * self.z_nodes, 2 * self.t_substeps)
+
+
+def default_tolerance(dtype: str) -> float:
+    """Tolerance of "auto", relative to the peak: 1e-6 in float64, 1e-4 in float32."""
+    return 1e-6 if dtype == "float64" else 1e-4
+
+
+def _next(ladder: tuple[int, ...], at_least: float) -> int | None:
+    return next((n for n in ladder if n >= at_least), None)
+
+
+def search(
+    errors: Callable[[Resolution], tuple[float, float]], tol: float, start: Resolution, *, time_is_fixed: bool
+) -> Resolution:
+    """Find a resolution whose estimated errors are both below tol.
+
+    Args:
+        errors: runs the problem; estimated (z, time) errors, inf where the solution did not stay finite.
+        tol: what both must be below.
+        start: where to begin.
+        time_is_fixed: whether the time steps are not ours to choose.
+
+    Raises:
+        ResolutionError: the finest grid of the ladders is not enough.
+    """
+    at = start
+    for _ in range(12):
+        z_error, time_error = errors(at)
+        if time_is_fixed:
+            time_error = 0.0
+        if z_error <= tol and time_error <= tol:
+            return at
+        # a run whose time steps blow up says nothing about z, and a fourth-order error falls with the fourth power
+        growth = 2.0 if not np.isfinite(time_error) else min(4.0, 1.1 * (max(time_error / tol, 1.0)) ** 0.25)
+        t = at.t_substeps if time_error <= tol else _next(T_LADDER, max(at.t_substeps + 1, at.t_substeps * growth))
+        z = at.z_nodes if z_error <= tol or not np.isfinite(time_error) else _next(Z_LADDER, 1.3 * at.z_nodes)
+        if t is None or z is None:
+            break
+        at = Resolution(z, t)
+    raise ResolutionError(
+        f"Argument `tol` must be within reach of the grid, but {tol:g} is not: at {at} the estimated errors are "
+        f"{z_error:.1e} (z) and {time_error:.1e} (time) of the peak; refine the problem's t_steps, raise `tol`, or set "
+        "`resolution` by hand."
+    )
+
+
+def warn_above(z_error: float, time_error: float | None, tol: float, at: Resolution) -> bool:
+    """Warn when an estimate is above the tolerance, saying what to raise; whether it did."""
+    late = [("z_nodes", z_error, at.z_nodes), ("t_substeps", time_error or 0.0, at.t_substeps)]
+    late = [(name, error, value) for name, error, value in late if not error <= tol]
+    if late:
+        text = " and ".join(f"`{name}` above {value} (estimated error {error:.1e})" for name, error, value in late)
+        warnings.warn(
+            f"The solution is resolved to worse than tol = {tol:g} of the peak: raise {text} in `resolution`.",
+            ResolutionWarning,
+            stacklevel=3,
+        )
+    return bool(late)

@@ -1,0 +1,48 @@
+"""What a propagation returns."""
+
+from typing import Any
+
+import equinox as eqx
+
+
+class Solution(eqx.Module):
+    """Light and matter over the medium. Axes (*batch, field, z, time); arrays not asked for are None.
+
+    Attributes:
+        fields: complex Rabi frequencies, cyclic, shape (*batch, field, z, time).
+        z: positions, shape (z,).
+        time: retarded times, shape (time,).
+        z_error: estimated error of the fields from the z-nodes, relative to each field's peak, shape (*batch,).
+        time_error: likewise from the time steps; None with `solver=`, whose error rtol and atol bound. Both estimates
+            are inf where the solution did not stay finite.
+        density_matrix: averaged over the velocity classes, shape (*batch, z, time, level, level).
+        populations: its diagonal, shape (*batch, z, time, level).
+        coherences: Σ f ρ_ab over the pairs (a, b) of each field, which is its source, shape (*batch, field, z, time).
+        resolution: the `Resolution` used.
+    """
+
+    fields: Any = None
+    z: Any = None
+    time: Any = None
+    z_error: Any = None
+    time_error: Any = None
+    density_matrix: Any = None
+    populations: Any = None
+    coherences: Any = None
+    resolution: Any = eqx.field(static=True, default=None)
+
+    def __repr__(self) -> str:
+        def shape(x):
+            return "not asked for" if x is None else f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
+
+        def worst(x):
+            return "–" if x is None else f"{float(x.max()):.1e}"
+
+        try:
+            errors = f"z {worst(self.z_error)}, time {worst(self.time_error)} of the peak (estimated)"
+        except Exception:  # a tracer has no value yet
+            errors = "known when the computation has run"
+        return (
+            f"Solution\n  fields      {shape(self.fields)}\n  states      {shape(self.density_matrix)}\n"
+            f"  resolution  {self.resolution}\n  error       {errors}"
+        )
