@@ -5,7 +5,6 @@ five-stage fourth-order scheme). Read backwards it is the adjoint: with (ȳ, k̄
 k̄ ← k̄ + B ȳ; ȳ ← ȳ + h (∂f/∂y)ᵀ k̄; k̄ ← A k̄.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -85,7 +84,9 @@ class _Stages(NamedTuple):
 def _stages(h) -> _Stages:
     steps = h.shape[0]
     return _Stages(
-        jnp.repeat(h, STAGES), jnp.tile(jnp.asarray(STAGE_A, h.dtype), steps), jnp.tile(jnp.asarray(STAGE_B, h.dtype), steps)
+        jnp.repeat(h, STAGES),
+        jnp.tile(jnp.asarray(STAGE_A, h.dtype), steps),
+        jnp.tile(jnp.asarray(STAGE_B, h.dtype), steps),
     )
 
 
@@ -260,5 +261,8 @@ def _material(structure, coefficients, states, rabi, slope_bar, source_bar, aver
         average = None if average_bar is None else rhs.average(c, states[::STAGES])
         return jax.vmap(lambda y: rhs.source(structure, c, y))(states), average
 
-    total = jax.vjp(slopes, coefficients)[1](slope_bar)[0], jax.vjp(observed, coefficients)[1]((source_bar, average_bar))[0]
+    total = (
+        jax.vjp(slopes, coefficients)[1](slope_bar)[0],
+        jax.vjp(observed, coefficients)[1]((source_bar, average_bar))[0],
+    )
     return jax.tree.map(jnp.add, *total)

@@ -1,7 +1,7 @@
 """The differentiable parameters of a problem: their names, shapes, defaults and rules."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -48,9 +48,7 @@ def core_shape(problem: Problem, name: str, ndim: int = 0) -> tuple[tuple[str, i
 def defaults(problem: Problem) -> dict[str, Any]:
     """Every parameter's value in the problem, as NumPy arrays; `b_field` and `thermal_width` only where there is one."""
     values: dict[str, Any] = {
-        "pulse_args": tuple(
-            {key: np.asarray(value) for key, value in field.envelope.args} for field in problem.fields
-        ),
+        "pulse_args": tuple({key: np.asarray(value) for key, value in field.envelope.args} for field in problem.fields),
         "rabi_freq": np.asarray([field.rabi_freq for field in problem.fields]),
         "interaction_strengths": np.asarray(problem.interaction_strengths),
         "detunings": np.asarray([field.detuning for field in problem.fields]),
@@ -68,8 +66,8 @@ def defaults(problem: Problem) -> dict[str, Any]:
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether the value can be looked at now (it is not a tracer of a JAX transformation)."""
-    return not isinstance(value, jax.core.Tracer)
+    """Whether the value can be looked at now: it is neither a tracer nor a bare shape."""
+    return isinstance(value, np.ndarray) or (isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer))
 
 
 def fail(name: str, rule: str, actual: str) -> NoReturn:
@@ -105,6 +103,21 @@ class Given(NamedTuple):
     input_fields: Any
     sampled: tuple[int, ...]
 
+    def map(self, fn: Callable[[str, Any], Any]) -> "Given":
+        """Apply a function of (name, value) to every value."""
+
+        def by_name(name: str, value: Any) -> Any:
+            if name == "pulse_args":
+                return tuple({key: fn(key, v) for key, v in args.items()} for args in value)
+            return fn(name, value)
+
+        fields = self.input_fields
+        if isinstance(fields, Mapping):
+            fields = {k: fn(f"input_fields[{k}]", v) for k, v in fields.items()}
+        elif fields is not None:
+            fields = fn("input_fields", fields)
+        return Given({name: by_name(name, v) for name, v in self.params.items()}, fields, self.sampled)
+
 
 def arrange(problem: Problem, params: Mapping[str, Any], input_fields: Any) -> Given:
     """Resolve names and labels, without looking at a value.
@@ -131,7 +144,11 @@ def arrange(problem: Problem, params: Mapping[str, Any], input_fields: Any) -> G
     for name, value in params.items():
         if name not in PARAMETERS:
             near = difflib.get_close_matches(str(name), PARAMETERS, 1)
-            fail("params", f"have names among {', '.join(PARAMETERS)}", f"has `{name}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
+            fail(
+                "params",
+                f"have names among {', '.join(PARAMETERS)}",
+                f"has `{name}`" + (f" (did you mean `{near[0]}`?)" if near else ""),
+            )
         if value is not None:
             arranged[name] = _pulse_args_by_field(problem, value) if name == "pulse_args" else value
     return Given(arranged, input_fields, sampled)
@@ -147,16 +164,17 @@ def _pulse_args_by_field(problem: Problem, value: Any) -> tuple[dict[str, Any], 
     elif isinstance(value, Sequence) and len(value) == count:
         given = list(value)
     else:
-        fail("pulse_args", f"be a list of one dict per field ({count}) or a dict by label", f"is {type(value).__name__}")
+        fail(
+            "pulse_args", f"be a list of one dict per field ({count}) or a dict by label", f"is {type(value).__name__}"
+        )
     for k, args in enumerate(given):
         if args is not None and not isinstance(args, Mapping):
             fail(f"pulse_args[{k}]", "be a dict of pulse arguments", f"is {type(args).__name__}")
     return tuple({key: v for key, v in (args or {}).items() if v is not None} for args in given)
 
 
-def merge(problem: Problem, given: Given) -> dict[str, Any]:
-    """The whole tree of parameters: what was given, and the problem's own values elsewhere."""
-    values = defaults(problem)
+def merge(problem: Problem, given: Given, values: dict[str, Any]) -> dict[str, Any]:
+    """The whole tree of parameters: what was given, and elsewhere the problem's own `values`, from `defaults`."""
     pulse_args = given.params.get("pulse_args", ({},) * len(problem.fields))
     merged = values | given.params
     merged["pulse_args"] = tuple(
@@ -230,7 +248,11 @@ def _check_pulse_args(problem: Problem, k: int, args: Mapping[str, Any], replace
                 fail(where, f"not be differentiated or traced, for it is an edge of `{envelope.name}` (the edges of "
                      "ramp_on, ramp_off, ramp_onoff and ramp_offon have gradients)", "is traced")  # fmt: skip
             if value.ndim > (key == "tlist"):
-                fail(where, "be the same for the whole batch, for steps are placed by it", f"has shape {tuple(value.shape)}")
+                fail(
+                    where,
+                    "be the same for the whole batch, for steps are placed by it",
+                    f"has shape {tuple(value.shape)}",
+                )
         _check_numbers(where, value, may_be_complex=key == "ylist")
         if key in ("fwhm", "width") and envelope.name != "sinc":
             _check_positive(where, value)

@@ -215,7 +215,9 @@ def _optical_path(problem: Problem) -> np.ndarray:
     half = np.diff(edges)[:, None] / 2
     at = edges[:-1, None] + half * (nodes + 1)
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        density = np.asarray(pulses.evaluate(envelope.name, {k: jnp.asarray(v) for k, v in args.items()}, jnp.asarray(at)))
+        density = np.asarray(
+            pulses.evaluate(envelope.name, {k: jnp.asarray(v) for k, v in args.items()}, jnp.asarray(at))
+        )
     if np.any(density < 0):
         parameters.fail("num_density_z_args", "give a density that is nowhere negative", f"reaches {density.min():g}")
     running = np.append(0.0, np.cumsum((density * weights * half).sum(1)))
@@ -300,17 +302,14 @@ def propagate(
         >>> print(f"{value:.3f} {slope[0]:.3f}")  # Beer–Lambert: exp(−2 g L / rate), and −2 times that
         0.135 -0.271
     """
-    given = parameters.arrange(problem, params or {}, input_fields)
-    given = given._replace(
-        params=jax.tree.map(_as_array, given.params), input_fields=jax.tree.map(_as_array, given.input_fields)
-    )
+    given = parameters.arrange(problem, params or {}, input_fields).map(_as_array)
     parameters.check(problem, given)
     options = Options(_dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps)
     if options.dtype == "float64" and not jax.config.jax_enable_x64:
         parameters.fail("dtype", 'be "float32" unless JAX is in 64-bit mode (put the call in `with jax.enable_x64(True):`)',
                         'is "float64"')  # fmt: skip
     wanted = requested(outputs)
-    tree = cast(parameters.merge(problem, given), options.dtype)
+    tree = cast(parameters.merge(problem, given, parameters.defaults(problem)), options.dtype)
     concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))
     batch_size = math.prod(batch_shape(tree))
 
@@ -397,12 +396,15 @@ def _search(solve, tol: float, options: Options):
         kept[at] = out = solve(at)
         return float(np.max(out["z_error"])), float(np.max(out.get("time_error", 0.0)))
 
-    found = search(errors, tol, Resolution(8, 1), time_is_fixed=options.solver is not None)
+    found = search(errors, tol, time_is_fixed=options.solver is not None)
     return found, kept[found]
 
 
-def _as_array(value: Any) -> Any:
-    return value if hasattr(value, "dtype") and hasattr(value, "ndim") else np.asarray(value)
+def _as_array(name: str, value: Any) -> Any:
+    try:
+        return value if isinstance(value, jax.Array) else np.asarray(value)
+    except ValueError as error:
+        raise ProblemError(f"Argument `{name}` must be an array of numbers, but is {value!r}.") from error
 
 
 def _dtype(dtype: str | None, given: parameters.Given) -> str:

@@ -46,31 +46,41 @@ def _next(ladder: tuple[int, ...], at_least: float) -> int | None:
     return next((n for n in ladder if n >= at_least), None)
 
 
-def search(
-    errors: Callable[[Resolution], tuple[float, float]], tol: float, start: Resolution, *, time_is_fixed: bool
-) -> Resolution:
+def _predicted_nodes(tried: dict[int, float], tol: float) -> float:
+    """Nodes at which an error that falls exponentially with their number meets tol, within a factor of two."""
+    last = max(tried)
+    before = max((n for n in tried if n < last), default=None)
+    if before is None or not 0 < tried[last] < tried[before]:
+        return 1.5 * last
+    slope = np.log(tried[before] / tried[last]) / (last - before)
+    return float(np.clip(last + np.log(tried[last] / tol) / slope, 1.15 * last, 2 * last))
+
+
+def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, time_is_fixed: bool) -> Resolution:
     """Find a resolution whose estimated errors are both below tol.
 
     Args:
         errors: runs the problem; estimated (z, time) errors, inf where the solution did not stay finite.
         tol: what both must be below.
-        start: where to begin.
         time_is_fixed: whether the time steps are not ours to choose.
 
     Raises:
         ResolutionError: the finest grid of the ladders is not enough.
     """
-    at = start
-    for _ in range(12):
+    at, tried = Resolution(8, 1), {}
+    for _ in range(14):
         z_error, time_error = errors(at)
         if time_is_fixed:
             time_error = 0.0
         if z_error <= tol and time_error <= tol:
             return at
-        # a run whose time steps blow up says nothing about z, and a fourth-order error falls with the fourth power
-        growth = 2.0 if not np.isfinite(time_error) else min(4.0, 1.1 * (max(time_error / tol, 1.0)) ** 0.25)
-        t = at.t_substeps if time_error <= tol else _next(T_LADDER, max(at.t_substeps + 1, at.t_substeps * growth))
-        z = at.z_nodes if z_error <= tol or not np.isfinite(time_error) else _next(Z_LADDER, 1.3 * at.z_nodes)
+        t, z = at.t_substeps, at.z_nodes
+        if not time_error <= tol:  # an error of fourth order; a run that blew up says nothing about its size
+            growth = min(4.0, 1.1 * (time_error / tol) ** 0.25) if np.isfinite(time_error) else 2.0
+            t = _next(T_LADDER, max(t + 1, t * growth))
+        if np.isfinite(time_error) and not z_error <= tol:
+            tried[z] = z_error
+            z = _next(Z_LADDER, max(z + 1, _predicted_nodes(tried, tol)))
         if t is None or z is None:
             break
         at = Resolution(z, t)

@@ -114,7 +114,7 @@ class Run:
         try:
             solver = problem.solver()
             solver.check()
-        except Exception as error:  # noqa: BLE001  whatever clerq raises is the result
+        except Exception as error:
             self.error = describe(error)
             return
         self.base = solver.z_steps_inner
@@ -164,9 +164,7 @@ class Run:
             if {first, second} <= self.records.keys():
                 if self.records[second].get("limit") and first > 1:
                     ladder.append(first // 2)
-                elif not {first, second} <= set(self.solved()) or (
-                    self.difference(first, second).max() > REFINE_ABOVE
-                ):
+                elif not {first, second} <= set(self.solved()) or (self.difference(first, second).max() > REFINE_ABOVE):
                     ladder.append(4 * self.base)
         return [inner for inner in ladder if inner not in self.records]
 
@@ -193,9 +191,7 @@ class Run:
         start = time.perf_counter()
         try:
             if predicted > 1.1 * limit:
-                raise TimeLimitReached(
-                    f"skipped, would take about {predicted:.0f} s, limit {limit:.0f} s"
-                )
+                raise TimeLimitReached(f"skipped, would take about {predicted:.0f} s, limit {limit:.0f} s")
             solver = self.problem.solver(inner)
             mesolve = solver.system.mesolve
 
@@ -211,7 +207,7 @@ class Run:
             record["t_step_error_estimate"] = float(solver.t_step_error_estimate)
         except TimeLimitReached as error:
             record["error"], record["limit"] = describe(error), True
-        except Exception as error:  # noqa: BLE001  whatever clerq raises is the result
+        except Exception as error:
             record["error"] = describe(error)
         else:
             np.savez(self._path(inner, ".npz"), rabi_freqs_zt=fields)
@@ -247,10 +243,7 @@ class Run:
         else:
             names = ["coarse", "fine"][-len(kept) :]
         slices = self.slices()
-        entries = {
-            name: self.field(inner)[:, slices]
-            for name, inner in zip(names, kept, strict=True)
-        }
+        entries = {name: self.field(inner)[:, slices] for name, inner in zip(names, kept, strict=True)}
         entries["slices"] = slices
         entries["inner"] = np.array(kept)
         entries["seconds"] = np.array([self.records[i]["seconds"] for i in kept])
@@ -324,16 +317,10 @@ def merge(runs: list[Run], limit: float, target: Path) -> None:
     path = target / "clerq_reference.npz"
     np.savez_compressed(path, **arrays)
     if path.stat().st_size > SIZE_LIMIT:
-        arrays = {
-            key: value.astype(np.complex64) if np.iscomplexobj(value) else value
-            for key, value in arrays.items()
-        }
+        arrays = {key: value.astype(np.complex64) if np.iscomplexobj(value) else value for key, value in arrays.items()}
         np.savez_compressed(path, **arrays)
     content = {
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("clerq", "qutip", "numpy", "scipy")
-        },
+        "versions": {name: importlib.metadata.version(name) for name in ("clerq", "qutip", "numpy", "scipy")},
         "opts": TIGHT,
         "limit_seconds": limit,
         "files": {run.problem.stem: run.report() for run in runs},

@@ -1,0 +1,28 @@
+"""Light through driven, decaying quantum media as a layer of a PyTorch model, with exact gradients."""
+
+from jax_kernel.errors import NotYetError, ProblemError, PropagationError, ResolutionError, ResolutionWarning
+from jax_kernel.problem import Problem
+from jax_kernel.resolution import Resolution
+from jax_kernel.solution import Solution
+
+from .bridge import clear_cache
+from .functional import propagate
+from .parametrisations import Interval, Parametrisation, Positive
+from .propagator import TorchPropagator
+
+__all__ = [
+    "Interval",
+    "NotYetError",
+    "Parametrisation",
+    "Positive",
+    "Problem",
+    "ProblemError",
+    "PropagationError",
+    "Resolution",
+    "ResolutionError",
+    "ResolutionWarning",
+    "Solution",
+    "TorchPropagator",
+    "clear_cache",
+    "propagate",
+]

@@ -1,0 +1,76 @@
+"""Physical values from unconstrained raw parameters."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+from jax_kernel.errors import ProblemError
+
+
+class Parametrisation(ABC):
+    """A smooth, increasing map from every real raw value to the allowed physical ones."""
+
+    @abstractmethod
+    def physical(self, raw: torch.Tensor) -> torch.Tensor:
+        """The physical value of a raw one, same shape."""
+
+    @abstractmethod
+    def raw(self, physical: torch.Tensor) -> torch.Tensor:
+        """The raw value of a physical one, same shape; raises ProblemError outside the allowed range."""
+
+
+@dataclass(frozen=True)
+class Positive(Parametrisation):
+    """Values above zero, as softplus of the raw value.
+
+    Example:
+        >>> import torch
+        >>> p = Positive()
+        >>> p.physical(p.raw(torch.tensor(0.25))).item()
+        0.25
+    """
+
+    def physical(self, raw: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.softplus(raw)
+
+    def raw(self, physical: torch.Tensor) -> torch.Tensor:
+        if bool((physical <= 0).any()):
+            raise ProblemError(
+                f"Argument `trainable` must start from positive values under Positive(), but has {physical.min():g}: "
+                "leave the parametrisation out to train from 0."
+            )
+        return physical + torch.log(-torch.expm1(-physical))
+
+
+@dataclass(frozen=True)
+class Interval(Parametrisation):
+    """Values strictly between two bounds, as a sigmoid of the raw value.
+
+    Example:
+        >>> import torch
+        >>> p = Interval(1.0, 3.0)
+        >>> p.physical(torch.tensor(0.0)).item()
+        2.0
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self):
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ProblemError(
+                f"Argument `low` must be below `high`, both finite, but they are {self.low}, {self.high}."
+            )
+
+    def physical(self, raw: torch.Tensor) -> torch.Tensor:
+        return self.low + (self.high - self.low) * torch.sigmoid(raw)
+
+    def raw(self, physical: torch.Tensor) -> torch.Tensor:
+        if bool(((physical <= self.low) | (physical >= self.high)).any()):
+            raise ProblemError(
+                f"Argument `trainable` must start between {self.low:g} and {self.high:g} under {self}, but has "
+                f"{physical.flatten().tolist()}."
+            )
+        return torch.logit((physical - self.low) / (self.high - self.low))
