@@ -99,7 +99,7 @@ def shifts(velocity_classes: VelocityClasses | None, problem: Problem | None = N
     grid = velocity_classes
     low, high, spacing = grid.thermal_delta_min, grid.thermal_delta_max, grid.thermal_delta_spacing
     if spacing is not None:
-        if spacing == "auto":
+        if isinstance(spacing, str):  # "auto"
             if problem is None:
                 raise ProblemError(
                     'Argument `problem` must be given for the `thermal_delta_spacing` "auto", but is missing.'

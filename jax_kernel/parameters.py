@@ -46,7 +46,7 @@ def core_shape(problem: Problem, name: str, ndim: int = 0) -> tuple[tuple[str, i
 
 
 def defaults(problem: Problem) -> dict[str, Any]:
-    """Every parameter's value in the problem, as NumPy arrays; `b_field` and `thermal_width` only where there is one."""
+    """Every parameter's value in the problem, as NumPy arrays; `b_field` and `thermal_width` where there is one."""
     values: dict[str, Any] = {
         "pulse_args": tuple({key: np.asarray(value) for key, value in field.envelope.args} for field in problem.fields),
         "rabi_freq": np.asarray([field.rabi_freq for field in problem.fields]),

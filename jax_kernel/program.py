@@ -192,11 +192,9 @@ def coefficients_of(program: Program, numbers, params, total) -> Coefficients:
     levels = 2 * jnp.pi * (energies[:, None] + numbers["slopes"][:, None] * numbers["shifts"])
     rates = params["decay_rates"] * params["decay_scale"]
     channels = 2 * jnp.pi * rates[np.asarray(program.channel_decays, int)] * numbers["channel_factors"] ** 2
-    leaving = [jnp.zeros_like(total)] * structure.num_states
-    for c, (_, origin) in enumerate(structure.channels):
-        leaving[origin] = leaving[origin] + channels[c]
+    origins = np.asarray([origin for _, origin in structure.channels], int)
+    leaving = jnp.zeros(structure.num_states, program.dtype).at[origins].add(channels)
     first, second = np.asarray(structure.coherences, int).reshape(-1, 2).T
-    leaving = jnp.stack(leaving)
     if "thermal_width" in params:
         weights = doppler.weights(numbers["shifts"], numbers["intervals"], params["thermal_width"], xp=jnp)
     else:

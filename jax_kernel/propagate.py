@@ -305,9 +305,9 @@ def propagate(
     given = parameters.arrange(problem, params or {}, input_fields).map(_as_array)
     parameters.check(problem, given)
     options = Options(_dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps)
-    if options.dtype == "float64" and not jax.config.jax_enable_x64:
-        parameters.fail("dtype", 'be "float32" unless JAX is in 64-bit mode (put the call in `with jax.enable_x64(True):`)',
-                        'is "float64"')  # fmt: skip
+    if options.dtype == "float64" and not _in_64_bit_mode():
+        cure = "put the call in `with jax.enable_x64(True):`"
+        parameters.fail("dtype", f'be "float32" unless JAX is in 64-bit mode ({cure})', 'is "float64"')
     wanted = requested(outputs)
     tree = cast(parameters.merge(problem, given, parameters.defaults(problem)), options.dtype)
     concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))
@@ -320,21 +320,22 @@ def propagate(
         return executable(prepared.program)(prepared.numbers, tree)
 
     tol = check_tolerance(tol, options.dtype)
-    if isinstance(resolution, Resolution):
-        out = solve(resolution)
-    elif resolution == "auto":
+    at = resolution
+    if isinstance(at, Resolution):
+        out = solve(at)
+    elif at == "auto":
         if not concrete:
             parameters.fail("resolution", "be a Resolution under jit, grad or vmap (find one outside with "
                             "`choose_resolution`)", 'is "auto"')  # fmt: skip
-        resolution, out = _search(solve, tol, options)
+        at, out = _search(solve, tol, options)
     else:
         parameters.fail("resolution", 'be a Resolution or "auto"', f"is {resolution!r}")
     if concrete:
-        check_finite(np.asarray(out["fields"]), problem, resolution)
+        check_finite(np.asarray(out["fields"]), problem, at)
         worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
-        warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, resolution)
+        warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, at)
     numbers = {"z": problem.z, "time": problem.time}
-    return Solution(**out, **to_arrays(numbers, options.dtype), resolution=resolution)
+    return Solution(**out, **to_arrays(numbers, options.dtype), resolution=at)
 
 
 def choose_resolution(problem: Problem, params: Mapping[str, Any] | None = None, **options: Any) -> Resolution:
@@ -400,6 +401,10 @@ def _search(solve, tol: float, options: Options):
     return found, kept[found]
 
 
+def _in_64_bit_mode() -> bool:
+    return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+
+
 def _as_array(name: str, value: Any) -> Any:
     try:
         return value if isinstance(value, jax.Array) else np.asarray(value)
@@ -414,4 +419,4 @@ def _dtype(dtype: str | None, given: parameters.Given) -> str:
     arrays = [x for x in jax.tree.leaves((given.params, given.input_fields)) if isinstance(x, jax.Array)]
     if arrays and all(np.dtype(x.dtype).itemsize <= (8 if jnp.iscomplexobj(x) else 4) for x in arrays):
         return "float32"
-    return "float64" if jax.config.jax_enable_x64 else "float32"
+    return "float64" if _in_64_bit_mode() else "float32"

@@ -34,10 +34,8 @@ def _square(t, inside, args):
 
 def _gaussian(t, inside, args):
     fwhm = args["fwhm"]
-    if "n_pi" in args:
-        ampl = ratio(args["n_pi"] * float(np.sqrt(np.log(2.0) / np.pi)), fwhm)
-    else:
-        ampl = args["ampl"]
+    per_pi = float(np.sqrt(np.log(2.0) / np.pi))
+    ampl = ratio(args["n_pi"] * per_pi, fwhm) if "n_pi" in args else args["ampl"]
     return ampl * _gauss(ratio(t - args["centre"], fwhm))
 
 

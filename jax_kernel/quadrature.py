@@ -28,14 +28,14 @@ class Panels(NamedTuple):
         weights: shape (node,), summing to 1.
         running: shape (node, node); `running @ f` is the integral of f from 0 to each node.
         coefficients: shape (order, order); values at one panel's nodes to its Legendre coefficients.
-        count: number of panels.
+        number: how many panels there are.
     """
 
     nodes: np.ndarray
     weights: np.ndarray
     running: np.ndarray
     coefficients: np.ndarray
-    count: int
+    number: int
 
 
 def layout(z_nodes: int) -> tuple[int, int]:
@@ -91,13 +91,13 @@ def read_out(rule: Panels, x):
     Returns:
         (integral, value), each of shape (point, node): `integral @ f` is ∫_0^x f, `value @ f` is f(x).
     """
-    order, width = rule.coefficients.shape[0], 1.0 / rule.count
+    order, width = rule.coefficients.shape[0], 1.0 / rule.number
     dtype = x.dtype
-    panel = jnp.clip(jnp.floor(jax.lax.stop_gradient(x) * rule.count), 0, rule.count - 1)
-    legendre = _legendre(2 * (x * rule.count - panel) - 1, order)
+    panel = jnp.clip(jnp.floor(jax.lax.stop_gradient(x) * rule.number), 0, rule.number - 1)
+    legendre = _legendre(2 * (x * rule.number - panel) - 1, order)
     coefficients = jnp.asarray(rule.coefficients, dtype)
-    here = panel[:, None] == jnp.arange(rule.count, dtype=dtype)
-    before = panel[:, None] > jnp.arange(rule.count, dtype=dtype)
+    here = panel[:, None] == jnp.arange(rule.number, dtype=dtype)
+    before = panel[:, None] > jnp.arange(rule.number, dtype=dtype)
 
     def spread(rows):
         return (here[:, :, None] * rows[:, None, :]).reshape(x.shape[0], -1)
@@ -113,6 +113,6 @@ def unresolved(rule: Panels, f):
     The two highest Legendre coefficients of each panel stand for the first one left out.
     """
     order = rule.coefficients.shape[0]
-    coefficients = f.reshape(*f.shape[:-1], rule.count, order) @ jnp.asarray(rule.coefficients, f.dtype).T
+    coefficients = f.reshape(*f.shape[:-1], rule.number, order) @ jnp.asarray(rule.coefficients, f.dtype).T
     last = jnp.max(jnp.abs(coefficients[..., -2:]), axis=-1)
-    return jnp.max(last, axis=-1) / (rule.count * (2 * order + 1))
+    return jnp.max(last, axis=-1) / (rule.number * (2 * order + 1))

@@ -75,15 +75,17 @@ def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, t
         if z_error <= tol and time_error <= tol:
             return at
         t, z = at.t_substeps, at.z_nodes
+        next_t: int | None = t
+        next_z: int | None = z
         if not time_error <= tol:  # an error of fourth order; a run that blew up says nothing about its size
             growth = min(4.0, 1.1 * (time_error / tol) ** 0.25) if np.isfinite(time_error) else 2.0
-            t = _next(T_LADDER, max(t + 1, t * growth))
+            next_t = _next(T_LADDER, max(t + 1, t * growth))
         if np.isfinite(time_error) and not z_error <= tol:
             tried[z] = z_error
-            z = _next(Z_LADDER, max(z + 1, _predicted_nodes(tried, tol)))
-        if t is None or z is None:
+            next_z = _next(Z_LADDER, max(z + 1, _predicted_nodes(tried, tol)))
+        if next_t is None or next_z is None:
             break
-        at = Resolution(z, t)
+        at = Resolution(next_z, next_t)
     raise ResolutionError(
         f"Argument `tol` must be within reach of the grid, but {tol:g} is not: at {at} the estimated errors are "
         f"{z_error:.1e} (z) and {time_error:.1e} (time) of the peak; refine the problem's t_steps, raise `tol`, or set "

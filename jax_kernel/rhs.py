@@ -73,11 +73,10 @@ def lindblad(structure: Structure, coefficients: Coefficients, state, rabi, *, t
     """Lindbladian (or its transpose) applied to the state for a given Ω, as a list of component rows (class, z)."""
     drive = _drive(structure, coefficients, rabi)
     rows: list = [0] * structure.num_components
-    for out, inn, pair, imaginary, sign in structure.drive_terms:
-        if transpose:
-            out, inn = inn, out
-        term = drive[pair][imaginary] * state[inn]
-        rows[out] = rows[out] + (term if sign == 1 else sign * term)
+    for term in structure.drive_terms:
+        out, inn = (term.source, term.out) if transpose else (term.out, term.source)
+        product = drive[term.pair][term.imaginary] * state[inn]
+        rows[out] = rows[out] + (product if term.sign == 1 else term.sign * product)
     n, m = len(structure.populations), len(structure.coherences)
     for k in range(m):
         rotation = coefficients.rotation[k][:, None]
@@ -101,7 +100,8 @@ def drive_cotangent(structure: Structure, coefficients: Coefficients, state, cot
     rows: list = [[0, 0] for _ in range(structure.num_fields)]
     per_pair: list = [[0, 0] for _ in structure.pairs]
     for out, inn, pair, imaginary, sign in structure.drive_terms:
-        per_pair[pair][imaginary] = per_pair[pair][imaginary] + sign * (cotangent[out] * state[inn])
+        product = cotangent[out] * state[inn]
+        per_pair[pair][imaginary] = per_pair[pair][imaginary] + (product if sign == 1 else sign * product)
     zero = jnp.zeros_like(state[0])
     for p, (field, _, _) in enumerate(structure.pairs):
         for part in range(2):

@@ -6,9 +6,10 @@ from jaxtyping import Array, Inexact
 
 
 def sech(x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
-    """1/cosh(x), with the argument clamped where cosh² would overflow (value below 1e-18 in float32, 1e-150 in float64).
+    """1/cosh(x), with the argument clamped where cosh² would overflow.
 
-    The textbook 2/(eˣ + e⁻ˣ) is NaN in its gradient beyond |x| = 88 in float32.
+    The value is then below 1e-18 in float32 and 1e-150 in float64. The textbook 2/(eˣ + e⁻ˣ) is NaN in its gradient
+    beyond |x| = 88 in float32.
 
     Example:
         >>> import jax, jax.numpy as jnp

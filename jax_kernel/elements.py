@@ -1,0 +1,93 @@
+"""The parts of a problem: fields, pulses, decays, a magnetic field and velocity classes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """An analytic pulse or density profile, without its Rabi frequency.
+
+    Attributes:
+        name: The function: square, gaussian, sech, ramp_on, ramp_off, ramp_onoff, ramp_offon, sinc or intp.
+        args: Its arguments, sorted by name: floats, and for intp the tuples `tlist` and `ylist` (which may be complex).
+    """
+
+    name: str
+    args: tuple[tuple[str, Any], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The arguments by name, sequences as lists."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in self.args}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A light field and the transitions it drives.
+
+    Attributes:
+        label: A name, "" for none.
+        coupled_levels: Pairs (lower, upper).
+        factors: Dipole factor of each pair, dimensionless, signed.
+        detuning: Cyclic.
+        detuning_positive: False when the second level of each pair lies below the first.
+        counter_propagating: True for a field that enters at z_max.
+        factor_doppler_shift: Its Doppler shift per shift of a velocity class, signed.
+        rabi_freq: Factor of the envelope, cyclic, may be complex.
+        envelope: The pulse at the field's entrance.
+    """
+
+    label: str
+    coupled_levels: tuple[tuple[int, int], ...]
+    factors: tuple[float, ...]
+    detuning: float
+    detuning_positive: bool
+    counter_propagating: bool
+    factor_doppler_shift: float
+    rabi_freq: complex | float
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class Decay:
+    """Collapse operators factor sqrt(2 pi rate) |to><from| for channels (to, from); (i, i) is pure dephasing."""
+
+    rate: float
+    channels: tuple[tuple[int, int], ...]
+    factors: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class MagneticField:
+    """Adds magnitude g_F m_F to each level's energy; `units` is "natural" (cyclic) or "gauss" (energies in MHz)."""
+
+    magnitude: float
+    units: str
+    g_F: tuple[float, ...]
+    m_F: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class VelocityClasses:
+    """The grid of Doppler shifts and the 1/e half-width of their distribution, cyclic; see `jax_kernel.doppler`."""
+
+    thermal_width: float = 1.0
+    thermal_delta_min: float = 0.0
+    thermal_delta_max: float = 0.0
+    thermal_delta_steps: int = 0
+    thermal_delta_inner_min: float = 0.0
+    thermal_delta_inner_max: float = 0.0
+    thermal_delta_inner_steps: int = 0
+    thermal_delta_spacing: float | str | None = None
+    thermal_delta_echo_tolerance: float = 1e-6
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that clerq accepts together."""
+        content = asdict(self)
+        if self.thermal_delta_spacing is None:
+            del content["thermal_delta_spacing"]
+        if self.thermal_delta_spacing != "auto":
+            del content["thermal_delta_echo_tolerance"]
+        return content
