@@ -75,6 +75,12 @@ def fail(name: str, rule: str, actual: str) -> NoReturn:
     raise ProblemError(f"Argument `{name}` must {rule}, but {actual}.")
 
 
+def suggestion(name: Any, known: Sequence[str]) -> str:
+    """The nearest known name as a question in brackets, or nothing."""
+    near = difflib.get_close_matches(str(name), known, 1)
+    return f" (did you mean `{near[0]}`?)" if near else ""
+
+
 def _check_numbers(name: str, value: Any, *, nonnegative: bool = False, may_be_complex: bool = False) -> None:
     """Raise unless the array is numeric, of the right kind and, where it can be seen, finite and not negative."""
     dtype = np.dtype(value.dtype)
@@ -84,9 +90,9 @@ def _check_numbers(name: str, value: Any, *, nonnegative: bool = False, may_be_c
         fail(name, "be float32 or float64, which the physics needs", f"has dtype {dtype.name}")
     if is_concrete(value):
         seen = np.asarray(value)
-        if not np.all(np.isfinite(seen)):
+        if not np.isfinite(seen).all():
             fail(name, "be finite", f"has {seen[~np.isfinite(seen)].flat[0]}")
-        if nonnegative and np.any(seen < 0):
+        if nonnegative and (seen < 0).any():
             fail(name, "be nonnegative", f"has {seen.min():g}")
 
 
@@ -108,7 +114,9 @@ class Given(NamedTuple):
 
         def by_name(name: str, value: Any) -> Any:
             if name == "pulse_args":
-                return tuple({key: fn(key, v) for key, v in args.items()} for args in value)
+                return tuple(
+                    {key: fn(f"pulse_args[{k}].{key}", v) for key, v in args.items()} for k, args in enumerate(value)
+                )
             return fn(name, value)
 
         fields = self.input_fields
@@ -143,12 +151,7 @@ def arrange(problem: Problem, params: Mapping[str, Any], input_fields: Any) -> G
     arranged = {}
     for name, value in params.items():
         if name not in PARAMETERS:
-            near = difflib.get_close_matches(str(name), PARAMETERS, 1)
-            fail(
-                "params",
-                f"have names among {', '.join(PARAMETERS)}",
-                f"has `{name}`" + (f" (did you mean `{near[0]}`?)" if near else ""),
-            )
+            fail("params", f"have names among {', '.join(PARAMETERS)}", f"has `{name}`{suggestion(name, PARAMETERS)}")
         if value is not None:
             arranged[name] = _pulse_args_by_field(problem, value) if name == "pulse_args" else value
     return Given(arranged, input_fields, sampled)
@@ -164,9 +167,9 @@ def _pulse_args_by_field(problem: Problem, value: Any) -> tuple[dict[str, Any], 
     elif isinstance(value, Sequence) and len(value) == count:
         given = list(value)
     else:
-        fail(
-            "pulse_args", f"be a list of one dict per field ({count}) or a dict by label", f"is {type(value).__name__}"
-        )
+        is_list = isinstance(value, Sequence) and not isinstance(value, str)
+        actual = f"has length {len(value)}" if is_list else f"is {type(value).__name__}"
+        fail("pulse_args", f"be a list of one dict per field ({count}) or a dict by label", actual)
     for k, args in enumerate(given):
         if args is not None and not isinstance(args, Mapping):
             fail(f"pulse_args[{k}]", "be a dict of pulse arguments", f"is {type(args).__name__}")
@@ -256,6 +259,21 @@ def _check_pulse_args(problem: Problem, k: int, args: Mapping[str, Any], replace
         _check_numbers(where, value, may_be_complex=key == "ylist")
         if key in ("fwhm", "width") and envelope.name != "sinc":
             _check_positive(where, value)
+    if args:
+        _check_edges(f"pulse_args[{k}]", envelope.name, dict(envelope.args) | dict(args))
+
+
+def _check_edges(where: str, name: str, args: Mapping[str, Any]) -> None:
+    """Raise unless the edges of a pulse, all concrete, are in order."""
+    if name == "square" and args["on"] > args["off"]:
+        fail(f"{where}.on", f"be at most `off` ({args['off']:g})", f"is {args['on']:g}")
+    if name == "intp":
+        times, samples = np.asarray(args["tlist"]), np.shape(args["ylist"])
+        if times.ndim != 1 or len(times) < 2 or np.any(np.diff(times) <= 0):
+            fail(f"{where}.tlist", "have at least two times, each above the last", f"is {times.tolist()}")
+        if samples[-1:] != times.shape:
+            fail(f"{where}.ylist", f"have shape (*batch, time) with time = {len(times)}, as many as `tlist`",
+                 f"has shape {samples}")  # fmt: skip
 
 
 def _check_input_fields(problem: Problem, value: Any) -> None:

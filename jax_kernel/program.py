@@ -117,7 +117,7 @@ def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> di
 
 def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
     structure, outputs = program.structure, program.outputs
-    rule = quadrature.panels(program.z_nodes)
+    rule = quadrature.gauss(program.z_nodes)
     running = jnp.asarray(rule.running, program.dtype)
     path, total = optical_path(numbers, params["number_density"])
     coefficients = coefficients_of(program, numbers, params, total)

@@ -1,9 +1,10 @@
-"""Gauss–Legendre panels on [0, 1]: nodes, the running integral, and the polynomial that passes through the nodes.
+"""Gauss–Legendre collocation on [0, 1]: nodes, the running integral, and the polynomial that passes through the nodes.
 
-The coordinate is the optical path ζ(z) = ∫N dz, scaled to [0, 1]: the medium is the same at every ζ, so a density that
-jumps, vanishes or varies in z needs neither breakpoints nor extra nodes (see `propagate`).
+The coordinate is the optical path ∫N dz, scaled to [0, 1]. The medium is the same at every point of it, so that a
+density that jumps, vanishes or varies in z needs neither breakpoints nor nodes of its own, and the light is as smooth
+in it as physics makes it: one polynomial over the whole medium is far more accurate than panels with as many nodes.
 Source of the formulas: Hairer, Nørsett, Wanner, Solving Ordinary Differential Equations I, II.7 (collocation);
-Abramowitz and Stegun 22.7.10 and 22.8.5 (Legendre recurrence and integral).
+Abramowitz and Stegun 22.7.10 (recurrence) and 22.8.5 (integral of Legendre polynomials).
 """
 
 from functools import lru_cache
@@ -13,51 +14,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-SINGLE_PANEL = 128
-"""Nodes up to which one panel spans the medium: at equal nodes it is far more accurate than several."""
 
-PANEL_NODES = 64
-"""Nodes of a panel where there are several."""
-
-
-class Panels(NamedTuple):
-    """A composite Gauss rule on [0, 1]; NumPy arrays.
+class Rule(NamedTuple):
+    """Collocation at Gauss nodes; NumPy arrays.
 
     Attributes:
-        nodes: shape (node,), increasing.
-        weights: shape (node,), summing to 1.
-        running: shape (node, node); `running @ f` is the integral of f from 0 to each node.
-        coefficients: shape (order, order); values at one panel's nodes to its Legendre coefficients.
-        number: how many panels there are.
+        nodes: shape (node,), increasing in (0, 1).
+        running: `running @ f` is the integral of f from 0 to each node, shape (node, node).
+        coefficients: `coefficients @ f` are the Legendre coefficients of f, shape (node, node).
     """
 
     nodes: np.ndarray
-    weights: np.ndarray
     running: np.ndarray
     coefficients: np.ndarray
-    number: int
-
-
-def layout(z_nodes: int) -> tuple[int, int]:
-    """Panels and nodes per panel: one panel up to `SINGLE_PANEL` nodes, then panels of at most `PANEL_NODES`."""
-    count = 1 if z_nodes <= SINGLE_PANEL else -(-z_nodes // PANEL_NODES)
-    return count, -(-z_nodes // count)
 
 
 @lru_cache(maxsize=64)
-def panels(z_nodes: int) -> Panels:
-    """The rule with at least `z_nodes` nodes (rounded up to equal panels)."""
-    count, order = layout(z_nodes)
-    x, w = np.polynomial.legendre.leggauss(order)
-    vandermonde = np.polynomial.legendre.legvander(x, order)
-    coefficients = (np.arange(order)[:, None] + 0.5) * vandermonde[:, :order].T * w
-    width = 1.0 / count
-    local = _integrals(np.polynomial.legendre.legvander(x, order)) @ coefficients * (width / 2)
-    running = np.kron(np.eye(count), local) + np.kron(
-        np.tril(np.ones((count, count)), -1), np.ones((order, 1)) * w * (width / 2)
-    )
-    nodes = (width * (np.arange(count)[:, None] + (x + 1) / 2)).ravel()
-    return Panels(nodes, np.tile(w * width / 2, count), running, coefficients, count)
+def gauss(z_nodes: int) -> Rule:
+    """The rule with `z_nodes` nodes."""
+    x, weights = np.polynomial.legendre.leggauss(z_nodes)
+    legendre = np.polynomial.legendre.legvander(x, z_nodes)
+    coefficients = (np.arange(z_nodes)[:, None] + 0.5) * legendre[:, :z_nodes].T * weights
+    return Rule((x + 1) / 2, _integrals(legendre) @ coefficients / 2, coefficients)
 
 
 def _integrals(legendre):
@@ -81,38 +59,26 @@ def _legendre(x, order: int):
     return jnp.concatenate([jnp.stack([one, x]), higher]).T
 
 
-def read_out(rule: Panels, x):
+def read_out(rule: Rule, x):
     """Matrices that read the integral and the value of a function given at the nodes, at any points.
 
     Args:
-        rule: the panels.
+        rule: the collocation rule.
         x: points in [0, 1], shape (point,); may be traced.
 
     Returns:
         (integral, value), each of shape (point, node): `integral @ f` is ∫_0^x f, `value @ f` is f(x).
     """
-    order, width = rule.coefficients.shape[0], 1.0 / rule.number
-    dtype = x.dtype
-    panel = jnp.clip(jnp.floor(jax.lax.stop_gradient(x) * rule.number), 0, rule.number - 1)
-    legendre = _legendre(2 * (x * rule.number - panel) - 1, order)
-    coefficients = jnp.asarray(rule.coefficients, dtype)
-    here = panel[:, None] == jnp.arange(rule.number, dtype=dtype)
-    before = panel[:, None] > jnp.arange(rule.number, dtype=dtype)
-
-    def spread(rows):
-        return (here[:, :, None] * rows[:, None, :]).reshape(x.shape[0], -1)
-
-    integral = spread(_integrals(legendre) @ coefficients * (width / 2))
-    whole = jnp.repeat(before, order, axis=1) * jnp.asarray(rule.weights, dtype)
-    return integral + whole, spread(legendre[:, :order] @ coefficients)
+    order = len(rule.nodes)
+    coefficients = jnp.asarray(rule.coefficients, x.dtype)
+    legendre = _legendre(2 * x - 1, order)
+    return _integrals(legendre) @ coefficients / 2, legendre[:, :order] @ coefficients
 
 
-def unresolved(rule: Panels, f):
-    """Bound on what the polynomials miss of the integral of f, given at the nodes along the last axis.
+def unresolved(rule: Rule, f):
+    """Bound on what the polynomial misses of the integral of f, given at the nodes along the last axis.
 
-    The two highest Legendre coefficients of each panel stand for the first one left out.
+    The two highest Legendre coefficients stand for the first one left out.
     """
-    order = rule.coefficients.shape[0]
-    coefficients = f.reshape(*f.shape[:-1], rule.number, order) @ jnp.asarray(rule.coefficients, f.dtype).T
-    last = jnp.max(jnp.abs(coefficients[..., -2:]), axis=-1)
-    return jnp.max(last, axis=-1) / (rule.number * (2 * order + 1))
+    last = f @ jnp.asarray(rule.coefficients[-2:], f.dtype).T
+    return jnp.max(jnp.abs(last), axis=-1) / (2 * len(rule.nodes) + 1)
