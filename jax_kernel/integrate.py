@@ -124,6 +124,14 @@ def _segment(structure: Structure, coefficients: Coefficients, running, state, d
     return end, states, sources
 
 
+def _scan_segments(segment, carry, xs, *, reverse: bool = False):
+    """`lax.scan` over segments; a single one is called directly, which spares a copy of all that it stores."""
+    if jax.tree.leaves(xs)[0].shape[0] > 1:
+        return jax.lax.scan(segment, carry, xs, reverse=reverse)
+    carry, out = segment(carry, jax.tree.map(lambda x: x[0], xs))
+    return carry, jax.tree.map(lambda x: x[None], out)
+
+
 def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, running, h):
     """Run all segments. `keep` is what the adjoint will need of them: "nothing", "segments" or "stages"."""
     coefficients = inputs.coefficients
@@ -134,7 +142,7 @@ def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, 
         kept = {"nothing": None, "segments": state, "stages": (states, sources)}[keep]
         return end, (Observed(sources[::STAGES], average), kept)
 
-    end, (seen, kept) = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
+    end, (seen, kept) = _scan_segments(segment, inputs.state, (inputs.drive, h))
     last = observe(structure, want_average, coefficients, end)
     seen = jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b[None]]), seen, last)
     return seen, (kept, end)
@@ -202,7 +210,7 @@ def _integrate_bwd(residuals, cotangent, perturbed, inputs, *, structure, runnin
         )
 
     state_bar = _observe_transpose(structure, coefficients, last_bar, jnp.zeros_like(end))
-    state_bar, (drive_bar, coefficients_bar) = jax.lax.scan(
+    state_bar, (drive_bar, coefficients_bar) = _scan_segments(
         segment, state_bar, (inputs.drive, h, kept, seen_bar), reverse=True
     )
     if material:
