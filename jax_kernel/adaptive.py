@@ -57,9 +57,9 @@ def integrate(options: SolverOptions, coefficients, state, drive, time, jumps, *
         return observe(structure, want_average, coefficients, y)
 
     interval = time[1] - time[0]
-    controller = diffrax.ClipStepSizeController(
-        diffrax.PIDController(rtol=options.rtol, atol=options.atol, norm=_worst, dtmax=interval), jump_ts=jumps
-    )
+    controller = diffrax.PIDController(rtol=options.rtol, atol=options.atol, norm=_worst, dtmax=interval)
+    if jumps.size:
+        controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(slope),
         options.solver,

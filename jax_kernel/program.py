@@ -224,10 +224,17 @@ def _drive(program: Program, splines, params, t, inside=None):
     rows = []
     for k, name in enumerate(program.envelopes):
         if k in program.sampled:
-            rows.append(splines[k](t))
+            real, imaginary = _parts(splines[k](t))
         else:
-            rows.append(params["rabi_freq"][k] * pulses.evaluate(name, params["pulse_args"][k], t, inside))
-    return jnp.stack([jnp.stack([jnp.real(row), jnp.imag(row)], -1) for row in rows], -2)
+            a, b = _parts(params["rabi_freq"][k])
+            c, d = _parts(pulses.evaluate(name, params["pulse_args"][k], t, inside))
+            real, imaginary = a * c - b * d, a * d + b * c
+        rows.append(jnp.stack([real, imaginary], -1))
+    return jnp.stack(rows, -2)
+
+
+def _parts(x):
+    return jnp.real(x), jnp.imag(x)
 
 
 def _at_stages(program: Program, numbers, params, steps):
@@ -263,7 +270,8 @@ def _states(structure: Structure, coefficients: Coefficients, average) -> dict[s
 
     coherences = [jax.lax.complex(zero, zero)] * structure.num_fields
     for p, (field, a, b) in enumerate(structure.pairs):
-        coherences[field] = coherences[field] + coefficients.factors[p] * element(a, b)
+        factor = coefficients.factors[p]
+        coherences[field] = coherences[field] + jax.lax.complex(factor, jnp.zeros_like(factor)) * element(a, b)
     return {
         "density_matrix": jnp.stack([jnp.stack([element(i, j) for j in levels], -1) for i in levels], -2),
         "populations": jnp.stack([population(i) for i in levels], -1),

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import interpax
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Inexact
 
 from .stable import ratio, sech, sinc
@@ -77,7 +79,7 @@ def _intp(t, inside, args):
     times, samples = args["tlist"], args["ylist"]
     parts = [jnp.real(samples), jnp.imag(samples)] if jnp.iscomplexobj(samples) else [samples]
     parts = [jnp.where((inside >= times[0]) & (inside <= times[-1]), jnp.interp(t, times, y), 0) for y in parts]
-    return parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]
+    return parts[0] if len(parts) == 1 else lax.complex(parts[0], parts[1])
 
 
 ENVELOPES = {
@@ -134,10 +136,12 @@ def spline(
         A function of time, of any shape.
     """
     parts = [jnp.real(samples), jnp.imag(samples)] if jnp.iscomplexobj(samples) else [samples]
-    pieces = interpax.CubicSpline(t, jnp.stack(parts, -1), axis=0, bc_type="not-a-knot", check=False)
+    with jax.numpy_dtype_promotion("standard"):  # interpax mixes integers and floats
+        pieces = interpax.CubicSpline(t, jnp.stack(parts, -1), axis=0, bc_type="not-a-knot", check=False)
 
     def at(t):
-        values = pieces(t)
-        return values[..., 0] + 1j * values[..., 1] if len(parts) == 2 else values[..., 0]
+        with jax.numpy_dtype_promotion("standard"):
+            values = pieces(t)
+        return lax.complex(values[..., 0], values[..., 1]) if len(parts) == 2 else values[..., 0]
 
     return at

@@ -42,8 +42,9 @@ def _integrals(legendre):
     """∫_{−1}^{x} P_n for n < order, from P_0 … P_order along the last axis."""
     order = legendre.shape[-1] - 1
     n = np.arange(order, dtype=legendre.dtype)
-    below = legendre[..., np.maximum(np.arange(order) - 1, 0)] * (n > 0)
-    return (legendre[..., 1:] - below) / (2 * n + 1) + (n == 0)
+    first = (n == 0).astype(n.dtype)
+    below = legendre[..., np.maximum(np.arange(order) - 1, 0)] * (1 - first)
+    return (legendre[..., 1:] - below) / (2 * n + 1) + first
 
 
 def _legendre(x, order: int):
