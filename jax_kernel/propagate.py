@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import parameters, pulses, timesteps
+from . import parameters, timesteps
 from .adaptive import SolverOptions
 from .doppler import level_doppler_slopes
 from .errors import NotYetError, ProblemError, ResolutionError
 from .generator import Structure
 from .integrate import STAGES
+from .medium import optical_path
 from .problem import Problem
 from .program import Program, batch_shape, executable
 from .resolution import Resolution, default_tolerance, search, warn_above
@@ -157,7 +158,7 @@ def prepare(
     numbers = {
         "time": problem.time,
         "z": problem.z,
-        "path": _optical_path(problem),
+        "path": optical_path(problem),
         "factors": np.asarray([pair[3] for pair in kept]),
         "channel_factors": np.asarray([channel[3] for channel in channels]),
         "upper": signs,
@@ -198,30 +199,6 @@ def to_arrays(tree: Any, dtype: str) -> Any:
 
     with jax.ensure_compile_time_eval(), jax.enable_x64(dtype == "float64"):
         return jax.tree.map(one, tree)
-
-
-def _optical_path(problem: Problem) -> np.ndarray:
-    """∫N dz from z_min to each stored position, for the problem's own profile, to rounding."""
-    envelope, z = problem.number_density, problem.z
-    args = dict(envelope.args)
-    widths = [abs(args[key]) for key in ("fwhm", "width") if key in args]
-    width = 1 / (4 * args["width"]) if envelope.name == "sinc" else min(widths, default=np.inf) / 4
-    inner = [args[key] for key in ("on", "off", "centre") if key in args] + list(args.get("tlist", ()))
-    edges = np.unique(np.concatenate([z, [x for x in inner if z[0] < x < z[-1]]]))
-    parts = int(np.clip(np.ceil(np.max(np.diff(edges)) / width), 1, max(1, 200_000 // len(edges))))
-    edges = np.unique(np.concatenate([edges[:-1, None] + np.diff(edges)[:, None] * np.arange(parts) / parts]).ravel())
-    edges = np.append(edges, z[-1])
-    nodes, weights = np.polynomial.legendre.leggauss(8)
-    half = np.diff(edges)[:, None] / 2
-    at = edges[:-1, None] + half * (nodes + 1)
-    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        density = np.asarray(
-            pulses.evaluate(envelope.name, {k: jnp.asarray(v) for k, v in args.items()}, jnp.asarray(at))
-        )
-    if np.any(density < 0):
-        parameters.fail("num_density_z_args", "give a density that is nowhere negative", f"reaches {density.min():g}")
-    running = np.append(0.0, np.cumsum((density * weights * half).sum(1)))
-    return running[np.searchsorted(edges, z)]
 
 
 def propagate(
@@ -348,7 +325,7 @@ def choose_resolution(problem: Problem, params: Mapping[str, Any] | None = None,
         ...         "rabi_freq_t_args": {"n_pi": 1.0, "centre": 0.5, "fwhm": 0.2}}]},
         ...     "interaction_strengths": [1.0]})
         >>> choose_resolution(problem, tol=1e-3)
-        Resolution(z_nodes=8, t_substeps=1)
+        Resolution(z_nodes=12, t_substeps=1)
     """
     return propagate(problem, params, resolution="auto", **options).resolution
 

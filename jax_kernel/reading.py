@@ -64,7 +64,7 @@ def is_integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-class _Keys:
+class Keys:
     """One object of the input: its values by key, each checked and named by its dotted path in an error."""
 
     def __init__(self, content: Any, path: str, allowed: tuple[str, ...]):
@@ -165,15 +165,15 @@ class _Keys:
             self.fail(f"{axis}_max", f"be above {axis}_min ({low})", f"is {high}")
         return low, high
 
-    def child(self, key: str, allowed: tuple[str, ...]) -> _Keys:
+    def child(self, key: str, allowed: tuple[str, ...]) -> Keys:
         content = {} if self.get(key) is None else self.get(key)
-        return _Keys(content, f"{self.path}.{key}" if self.path else key, allowed)
+        return Keys(content, f"{self.path}.{key}" if self.path else key, allowed)
 
-    def children(self, key: str, allowed: tuple[str, ...]) -> list[_Keys]:
-        return [_Keys(item, f"{self.path}.{key}[{i}]", allowed) for i, item in enumerate(self.sequence(key))]
+    def children(self, key: str, allowed: tuple[str, ...]) -> list[Keys]:
+        return [Keys(item, f"{self.path}.{key}[{i}]", allowed) for i, item in enumerate(self.sequence(key))]
 
 
-def _read_envelope(keys: _Keys, name_key: str, args_key: str) -> Envelope:
+def _read_envelope(keys: Keys, name_key: str, args_key: str) -> Envelope:
     name = keys.text(name_key, "square")
     if name not in _ENVELOPES:
         keys.fail(name_key, f"be one of {', '.join(_ENVELOPES)}", f"is {show(name)}{suggestion(name, _ENVELOPES)}")
@@ -205,7 +205,7 @@ def _read_envelope(keys: _Keys, name_key: str, args_key: str) -> Envelope:
     return Envelope(name, tuple(sorted(read.items())))
 
 
-def _read_density(keys: _Keys, z_min: float, z_max: float) -> Envelope:
+def _read_density(keys: Keys, z_min: float, z_max: float) -> Envelope:
     envelope = _read_envelope(keys, "num_density_z_func", "num_density_z_args")
     args = dict(envelope.args)
     path = "num_density_z_args"
@@ -224,7 +224,7 @@ def _read_density(keys: _Keys, z_min: float, z_max: float) -> Envelope:
     return envelope
 
 
-def _read_field(keys: _Keys, levels: int) -> Field:
+def _read_field(keys: Keys, levels: int) -> Field:
     pairs = keys.pairs("coupled_levels", levels, "[lower, upper]")
     for i, (lower, upper) in enumerate(pairs):
         if lower == upper:
@@ -247,7 +247,7 @@ def _read_field(keys: _Keys, levels: int) -> Field:
     )
 
 
-def _read_decay(keys: _Keys, levels: int) -> Decay:
+def _read_decay(keys: Keys, levels: int) -> Decay:
     rate = keys.number("rate", None)
     if rate < 0:
         keys.fail("rate", "be at least 0", f"is {rate}")
@@ -255,7 +255,7 @@ def _read_decay(keys: _Keys, levels: int) -> Decay:
     return Decay(rate, channels, keys.factors(channels, empty_is_default=False))
 
 
-def _read_initial_state(system: _Keys, levels: int) -> tuple[float, ...]:
+def _read_initial_state(system: Keys, levels: int) -> tuple[float, ...]:
     populations = system.numbers("initial_state", levels, "level")
     if not populations:
         return (1.0,) + (0.0,) * (levels - 1)
@@ -267,7 +267,7 @@ def _read_initial_state(system: _Keys, levels: int) -> tuple[float, ...]:
     return populations
 
 
-def _read_b_field(system: _Keys, levels: int) -> MagneticField | None:
+def _read_b_field(system: Keys, levels: int) -> MagneticField | None:
     if system.get("b_field") is None:
         return None
     keys = system.child("b_field", _B_FIELD_KEYS)
@@ -281,7 +281,7 @@ def _read_b_field(system: _Keys, levels: int) -> MagneticField | None:
     return MagneticField(keys.number("magnitude", 0.0), units, g_factors, projections)
 
 
-def _read_velocity_classes(top: _Keys) -> VelocityClasses | None:
+def _read_velocity_classes(top: Keys) -> VelocityClasses | None:
     if top.get("velocity_classes") is None:
         return None
     keys = top.child("velocity_classes", _VELOCITY_KEYS)
@@ -336,7 +336,7 @@ def read_problem(content: Mapping[str, Any]) -> dict[str, Any]:
                     f"Argument `problem` must define a problem, but defines a {kind} (it has the key `{found}`): "
                     f"put it under `{home}` of a problem."
                 )
-    top = _Keys(content, "", _TOP_KEYS)
+    top = Keys(content, "", _TOP_KEYS)
     if top.get("system") is not None and top.get("atom") is not None:
         top.fail("atom", "be absent where `system` is given", "is there: it is the old name of `system`")
     if top.flag("real_drive", False):

@@ -67,7 +67,7 @@ def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, t
     Raises:
         ResolutionError: the finest grid of the ladders is not enough.
     """
-    at, tried = Resolution(8, 1), {}
+    at, tried = Resolution(12, 1), {}
     for _ in range(14):
         z_error, time_error = errors(at)
         if time_is_fixed:

@@ -6,14 +6,18 @@ and complex gradients on the way out; both happen inside the compiled function.
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import torch
+from torch.autograd import forward_ad
+from torch.utils.dlpack import to_dlpack
 
 from jax_kernel.errors import NotYetError
+
+VMAP = "torch.func.vmap of a propagation is not there yet: give the inputs leading batch axes instead."
 
 
 class Function(Protocol):
@@ -24,32 +28,53 @@ class Function(Protocol):
         """Whether it computes in 64 bit."""
         ...
 
+    def __hash__(self) -> int: ...
+
     def __call__(self, constants: Any, *arrays: jax.Array) -> tuple[jax.Array, ...]: ...
 
 
-def _precision(fn: Function) -> Any:
-    """JAX's 64-bit mode, for this thread and as long as needed, when and only when the function needs it."""
-    return jax.enable_x64(True) if fn.x64 else nullcontext()
+@lru_cache(maxsize=1)
+def _importer() -> Callable[[torch.Tensor], jax.Array]:
+    """jaxlib's own DLPack entry, which takes a tenth of the public one's time; the latter where jaxlib has changed."""
+    try:
+        from jax._src.lib import _jax
+
+        cpu = jax.devices("cpu")[0]
+
+        def lean(tensor: torch.Tensor) -> jax.Array:
+            return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(tensor), cpu, None, None)
+
+        lean(torch.ones(1))
+    except Exception:
+        return jnp.from_dlpack
+    return lean
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """The tensor's memory as an array; a copy only of what is not contiguous, conjugated, negated or misaligned."""
-    if tensor.device.type != "cpu":
-        raise NotYetError(
-            f"Argument `input_fields` and every parameter must be on the CPU, but one is on {tensor.device}: other "
-            "devices are not there yet."
-        )
+    """The CPU tensor's memory as an array; a copy only of what is not contiguous, conjugated, negated or misaligned."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.numel() == 0:
         return jnp.zeros(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-    return jnp.from_dlpack(tensor)
+    return _importer()(tensor)
 
 
 def to_torch(array: jax.Array) -> torch.Tensor:
     """The array's memory as a tensor; waits until it has been computed."""
     if array.size == 0:
         return torch.empty(array.shape, dtype=getattr(torch, array.dtype.name))
-    return torch.from_dlpack(array)
+    return torch.from_dlpack(array.__dlpack__())
+
+
+def _run(fn: Function, compiled: Callable, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    # JAX's 64-bit mode belongs to the thread, and backward may run on another: enter it for every run
+    with jax.enable_x64(True) if fn.x64 else nullcontext():
+        results = [to_torch(x) for x in compiled(constants, *map(to_jax, tensors))]
+    taken = {t.data_ptr() for t in tensors}
+    for i, result in enumerate(results):
+        if result.data_ptr() in taken:
+            results[i] = result.clone()
+        taken.add(result.data_ptr())
+    return tuple(results)
 
 
 @lru_cache(maxsize=128)
@@ -58,34 +83,27 @@ def _forward(fn: Function) -> Callable:
 
 
 @lru_cache(maxsize=128)
-def _vjp(fn: Function, needed: tuple[bool, ...], cotangents: tuple[bool, ...]) -> Callable:
-    """The compiled gradient in the needed arrays for the given cotangents (absent ones are zero)."""
+def _vjp(fn: Function, needed: tuple[bool, ...], there: tuple[bool, ...]) -> Callable:
+    """The compiled gradient (constants, *arrays, *cotangents that are there) -> gradients of the needed arrays."""
 
     def conjugate(x):
         return jnp.conj(x) if jnp.iscomplexobj(x) else x
 
-    def vjp(constants, arrays, given):
+    def vjp(constants, *arrays):
+        arrays, given = arrays[: len(needed)], iter(arrays[len(needed) :])
+
         def of_needed(*wanted):
-            wanted = iter(wanted)
-            return fn(constants, *(next(wanted) if need else x for x, need in zip(arrays, needed, strict=True)))
+            at_hand = iter(wanted)
+            return fn(constants, *(next(at_hand) if need else x for x, need in zip(arrays, needed, strict=True)))
 
         outputs, transpose = jax.vjp(of_needed, *(x for x, need in zip(arrays, needed, strict=True) if need))
-        given = iter(given)
         bars = tuple(
-            conjugate(next(given)) if there else jnp.zeros_like(out)
-            for out, there in zip(outputs, cotangents, strict=True)
+            conjugate(next(given)) if present else jnp.zeros_like(out)
+            for out, present in zip(outputs, there, strict=True)
         )
         return tuple(conjugate(x) for x in transpose(bars))
 
     return jax.jit(vjp)
-
-
-def _run(fn: Function, compiled: Callable, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    with _precision(fn):
-        outputs = compiled(constants, *(to_jax(t) for t in tensors))
-        results = [to_torch(x) for x in outputs]
-    given = {t.data_ptr() for t in tensors}
-    return tuple(r.clone() if r.data_ptr() in given else r for r in results)
 
 
 class _Call(torch.autograd.Function):
@@ -104,11 +122,11 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *cotangents):
         needed = tuple(ctx.needs_input_grad[2:])
-        if all(c is None for c in cotangents):
-            return (None,) * (2 + len(needed))
         there = tuple(c is not None for c in cotangents)
-        given = [c for c in cotangents if c is not None]
-        grads = iter(_Gradient.apply(ctx.fn, ctx.constants, needed, there, *ctx.saved_tensors, *given))
+        if not any(there):
+            return (None,) * (2 + len(needed))
+        tensors = (*ctx.saved_tensors, *(c for c in cotangents if c is not None))
+        grads = iter(_differentiably(_Gradient, tensors, ctx.fn, ctx.constants, needed, there))
         return (None, None, *(next(grads) if need else None for need in needed))
 
     @staticmethod
@@ -117,9 +135,7 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        raise NotYetError(
-            "torch.func.vmap of a propagation is not there yet: give the inputs leading batch axes instead."
-        )
+        raise NotYetError(VMAP)
 
 
 class _Gradient(torch.autograd.Function):
@@ -127,11 +143,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(fn, constants, needed, there, *tensors):
-        def compiled(constants, *arrays):
-            count = len(needed)
-            return _vjp(fn, needed, there)(constants, arrays[:count], arrays[count:])
-
-        return _run(fn, compiled, constants, tensors)
+        return _run(fn, _vjp(fn, needed, there), constants, tensors)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -145,7 +157,17 @@ class _Gradient(torch.autograd.Function):
     vmap = _Call.vmap
 
 
-@torch.compiler.disable
+def _differentiably(function: Any, tensors: Sequence[torch.Tensor], *static: Any) -> tuple[torch.Tensor, ...]:
+    """Apply an autograd.Function, at no more than the cost of what may be differentiated now."""
+    if torch._C._are_functorch_transforms_active():
+        return function.apply(*static, *tensors)
+    requires_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if requires_grad or any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        # what function.apply comes to, without its look at the signature, which takes longer than the rest
+        return super(torch.autograd.Function, function).apply(*static, *tensors)
+    return function.forward(*static, *tensors)
+
+
 def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Call a JAX function with tensors.
 
@@ -158,11 +180,21 @@ def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple
         Tensors; they carry gradients where an input does.
 
     Raises:
-        NotYetError: a tensor is not on the CPU, or a derivative other than a first one in reverse mode is asked for.
+        NotYetError: a derivative other than a first one in reverse mode is asked for.
     """
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return _Call.apply(fn, constants, *tensors)
-    return _Call.forward(fn, constants, *tensors)
+    return _differentiably(_Call, tensors, fn, constants)
+
+
+def eager(function: Callable) -> Callable:
+    """A function that torch.compile leaves to Python, around which it breaks the graph."""
+
+    @wraps(function)
+    def outer(*args, **kwargs):
+        if torch.compiler.is_compiling():  # disable() imports the compiler, which takes seconds: not before it is used
+            return torch.compiler.disable(function)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return outer
 
 
 def clear_cache() -> None:

@@ -1,7 +1,8 @@
 """propagate() on tensors: stateless; what the module calls."""
 
 import math
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from jax_kernel import parameters, pulses
-from jax_kernel.errors import ProblemError
+from jax_kernel.errors import NotYetError, ProblemError
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
 from jax_kernel.propagate import Options, check_finite, check_tolerance, prepare, to_arrays
@@ -21,6 +22,7 @@ from jax_kernel.solution import Solution
 from . import bridge
 
 COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class _Flat:
 
     def __call__(self, constants, *arrays):
         numbers, fixed = constants
-        fixed, arrays = iter(fixed), iter(arrays)
-        leaves = [next(arrays) if there else next(fixed) for there in self.from_tensor]
+        given, rest = iter(arrays), iter(fixed)
+        leaves = [next(given) if there else next(rest) for there in self.from_tensor]
         out = run(self.program, numbers, jax.tree.unflatten(self.tree, leaves))
         return tuple(out[name] for name in sorted(out))
 
@@ -48,11 +50,11 @@ def _defaults(problem: Problem, dtype: str) -> dict[str, Any]:
     return to_arrays(parameters.defaults(problem), dtype)
 
 
-def resolve_dtype(dtype: torch.dtype | None, tensors: list[torch.Tensor]) -> torch.dtype:
-    """The precision asked for, or that of the given tensors, or torch's default."""
+def resolve_dtype(dtype: torch.dtype | None, given: Iterable[torch.dtype]) -> torch.dtype:
+    """The precision asked for, or the widest of the given ones, or torch's default."""
     if dtype is None:
-        floating = [t.dtype.to_real() for t in tensors if t.is_floating_point() or t.is_complex()]
-        dtype = torch.float64 if torch.float64 in floating else (floating[0] if floating else torch.get_default_dtype())
+        real = {d.to_real() for d in given if d not in INTEGERS}
+        dtype = torch.float64 if torch.float64 in real else next(iter(real), torch.get_default_dtype())
     if dtype not in COMPLEX:
         raise ProblemError(
             f"Argument `dtype` must be torch.float32 or torch.float64, which the physics needs, but is {dtype}."
@@ -60,24 +62,45 @@ def resolve_dtype(dtype: torch.dtype | None, tensors: list[torch.Tensor]) -> tor
     return dtype
 
 
-def _looked_at(name: str, tensor: torch.Tensor) -> Any:
-    """A NumPy view of a tensor for the checks; a bare shape where its value may not be looked at."""
-    if tensor.dtype in (torch.bfloat16, torch.float16):
-        parameters.fail(name, "be float32 or float64, which the physics needs", f"is {tensor.dtype}")
-    edge = tensor.requires_grad and any(name in names for names in pulses.EDGES.values())
-    if edge or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        return jax.ShapeDtypeStruct(tuple(tensor.shape), np.dtype(dtype))
-    return tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+def check_device(what: str, device: torch.device) -> None:
+    """Raise unless it is the CPU."""
+    if device.type != "cpu":
+        raise NotYetError(f"{what} must be on the CPU, but is on {device}: other devices are not there yet.")
 
 
-def _tensor(name: str, value: Any) -> torch.Tensor:
-    if isinstance(value, torch.Tensor):
-        return value
-    try:
-        return torch.as_tensor(np.asarray(value))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ProblemError(f"Argument `{name}` must be a tensor or an array of numbers, but is {value!r}.") from error
+def to_tensor(name: str, value: Any) -> torch.Tensor:
+    """The value of an argument as a tensor of numbers in the CPU's memory."""
+    if not isinstance(value, torch.Tensor):
+        try:  # a copy, for NumPy's memory may be read-only or run backwards
+            value = torch.as_tensor(np.array(value, order="C"))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ProblemError(
+                f"Argument `{name}` must be a tensor or an array of numbers (torch.stack makes one of a list of "
+                f"tensors), but is {reprlib.repr(value)}."
+            ) from error
+    check_device(f"Argument `{name}`", value.device)
+    if value.layout != torch.strided or value.is_nested:
+        parameters.fail(name, "be a dense tensor", f"is a {'nested' if value.is_nested else value.layout} one")
+    if torch._C._functorch.is_batchedtensor(value):
+        raise NotYetError(bridge.VMAP)
+    if value.dtype not in INTEGERS and value.dtype.to_real() not in COMPLEX:
+        parameters.fail(name, "be float32 or float64 numbers, which the physics needs", f"has dtype {value.dtype}")
+    return value
+
+
+@lru_cache(maxsize=256)
+def _look(problem: Problem) -> Callable[[str, torch.Tensor], Any]:
+    """A function (name, tensor) -> NumPy view for the checks; a bare shape where the value may not be looked at."""
+    named = [(k, pulses.EDGES.get(field.envelope.name, ())) for k, field in enumerate(problem.fields)]
+    edges = {f"pulse_args[{k}].{key}" for k, keys in named for key in keys}
+
+    def look(name: str, tensor: torch.Tensor) -> Any:
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        if wrapped or (name in edges and tensor.requires_grad and torch.is_grad_enabled()):
+            return jax.ShapeDtypeStruct(tuple(tensor.shape), np.dtype(str(tensor.dtype).removeprefix("torch.")))
+        return tensor.numpy(force=True)
+
+    return look
 
 
 class Watch:
@@ -99,36 +122,60 @@ def _watch(problem: Problem, at: Resolution, options: Options) -> Watch:
 
 
 class Request:
-    """One call, checked: the tensors of every given parameter, ready to run at any resolution."""
+    """One call, checked: the tensors of every given parameter, ready to run at any resolution.
 
-    def __init__(self, problem: Problem, input_fields: Any, params: Mapping[str, Any], options: dict[str, Any]):
+    Args:
+        problem: what is solved.
+        input_fields: as in `propagate`.
+        params: parameters by name.
+        dtype: as in `propagate`.
+        tol: as in `propagate`.
+        least: precision that the inputs may widen, but not narrow, where `dtype` is None.
+        **options: the other arguments of `jax_kernel.propagate.Options`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        input_fields: Any,
+        params: Mapping[str, Any],
+        *,
+        dtype: torch.dtype | None,
+        tol: float | None,
+        least: torch.dtype | None = None,
+        **options: Any,
+    ):
         if not isinstance(problem, Problem):
             raise ProblemError(
                 f"Argument `problem` must be a Problem (Problem.from_json reads one), but is {type(problem).__name__}."
             )
-        given = parameters.arrange(problem, params, input_fields)
-        came_as_tensors = [
-            x for x in jax.tree.leaves((given.params, given.input_fields)) if isinstance(x, torch.Tensor)
-        ]
-        given = given.map(_tensor)
-        dtype = resolve_dtype(options["dtype"], came_as_tensors)
-        rest = {key: value for key, value in options.items() if key not in ("dtype", "tol")}
-        self.options = Options(dtype=str(dtype).removeprefix("torch."), **rest)
-        self.tol = check_tolerance(options["tol"], self.options.dtype)
-        looked_at = given.map(_looked_at)
-        parameters.check(problem, looked_at)
+        precisions = [] if least is None else [resolve_dtype(least, [])]
+
+        def read(name: str, value: Any) -> torch.Tensor:
+            tensor = to_tensor(name, value)
+            if tensor is value:  # numbers that came as anything else take the precision of the tensors
+                precisions.append(tensor.dtype)
+            return tensor
+
+        given = parameters.arrange(problem, params, input_fields).map(read)
+        dtype = resolve_dtype(dtype, precisions)
+        self.options = Options(dtype=str(dtype).removeprefix("torch."), **options)
+        self.tol = check_tolerance(tol, self.options.dtype)
         self.problem = problem
         self.given = given.map(lambda _, t: t.to(COMPLEX[dtype] if t.is_complex() else dtype))
+        looked_at = self.given.map(_look(problem))
+        parameters.check(problem, looked_at)
         self.edges = parameters.edges(problem, looked_at)
+        fields = {} if given.input_fields is None else {"input_fields": self.given.input_fields}
+        self.batch_size = math.prod(batch_shape(self.given.params | fields))
         merged = parameters.merge(problem, self.given, _defaults(problem, self.options.dtype))
         leaves, self.tree = jax.tree.flatten(merged)
-        self.batch_size = math.prod(batch_shape(merged))
         self.from_tensor = tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.fixed = tuple(leaf for leaf in leaves if not isinstance(leaf, torch.Tensor))
 
     def run(self, at: Resolution, outputs: frozenset[str]) -> dict[str, torch.Tensor]:
-        """The outputs by name, at a resolution."""
+        """The outputs by name, at a resolution; fields are finite, and estimates have no gradient."""
         populated = "initial_state" in self.given.params
         prepared = prepare(
             self.problem, at, self.options, outputs, self.given.sampled, self.edges, populated, self.batch_size
@@ -136,11 +183,9 @@ class Request:
         fn = _Flat(prepared.program, self.tree, self.from_tensor)
         names = sorted(outputs - ({"time_error"} if self.options.solver is not None else set()))
         out = dict(zip(names, bridge.call(fn, (prepared.numbers, self.fixed), self.tensors), strict=True))
-        fields = out["fields"].detach() if "fields" in out else torch.zeros(0, dtype=torch.complex64)
-        if not torch._C._functorch.is_functorch_wrapped_tensor(fields):
-            if not math.isfinite(float(torch.view_as_real(fields).sum())):
-                check_finite(fields.numpy(), self.problem, at)
-        return out
+        if "fields" in out and not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
+            check_finite(out["fields"].detach().numpy(), self.problem, at)
+        return out | {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
 
     def errors(self, at: Resolution) -> tuple[float, float]:
         """Estimated (z, time) errors at a resolution, the worst of the batch, from the values of now."""
@@ -153,6 +198,7 @@ class Request:
         return search(self.errors, self.tol, time_is_fixed=self.options.solver is not None)
 
 
+@bridge.eager
 def propagate(
     problem: Problem,
     input_fields: Any = None,
@@ -208,8 +254,8 @@ def propagate(
         >>> print(f"{transmission:.3f} {g.grad[0]:.3f}")  # Beer–Lambert: exp(−2 g L / rate), and −2 times that
         0.135 -0.271
     """
-    options = dict(dtype=dtype, tol=tol, scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol)
-    request = Request(problem, input_fields, params, options)
+    options = dict(scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol)
+    request = Request(problem, input_fields, params, dtype=dtype, tol=tol, **options)
     at = request.search() if isinstance(resolution, str) and resolution == "auto" else check_resolution(resolution)
     fields = request.run(at, frozenset({"fields"}))["fields"]
     _watch(problem, at, request.options)(request, at)

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 
@@ -21,6 +22,13 @@ class Parametrisation(ABC):
         """The raw value of a physical one, same shape; raises ProblemError outside the allowed range."""
 
 
+def _check_real(physical: torch.Tensor) -> None:
+    if physical.is_complex():
+        raise ProblemError(
+            "Argument `trainable` must have real parameters under a parametrisation, but one is complex."
+        )
+
+
 @dataclass(frozen=True)
 class Positive(Parametrisation):
     """Values above zero, as softplus of the raw value.
@@ -33,9 +41,11 @@ class Positive(Parametrisation):
     """
 
     def physical(self, raw: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.softplus(raw)
+        # torch's softplus jumps by 2e-9 where it goes over to the identity
+        return torch.logaddexp(raw, torch.zeros_like(raw))
 
     def raw(self, physical: torch.Tensor) -> torch.Tensor:
+        _check_real(physical)
         if bool((physical <= 0).any()):
             raise ProblemError(
                 f"Argument `trainable` must start from positive values under Positive(), but has {physical.min():g}: "
@@ -59,15 +69,17 @@ class Interval(Parametrisation):
     high: float
 
     def __post_init__(self):
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        numbers = all(isinstance(x, Real) and math.isfinite(x) for x in (self.low, self.high))
+        if not (numbers and self.low < self.high):
             raise ProblemError(
-                f"Argument `low` must be below `high`, both finite, but they are {self.low}, {self.high}."
+                f"Argument `low` must be below `high`, both finite, but they are {self.low!r}, {self.high!r}."
             )
 
     def physical(self, raw: torch.Tensor) -> torch.Tensor:
         return self.low + (self.high - self.low) * torch.sigmoid(raw)
 
     def raw(self, physical: torch.Tensor) -> torch.Tensor:
+        _check_real(physical)
         if bool(((physical <= self.low) | (physical >= self.high)).any()):
             raise ProblemError(
                 f"Argument `trainable` must start between {self.low:g} and {self.high:g} under {self}, but has "

@@ -13,7 +13,8 @@ from jax_kernel.propagate import requested
 from jax_kernel.resolution import Resolution, warn_above
 from jax_kernel.solution import Solution
 
-from .functional import COMPLEX, Request, Watch, check_resolution, resolve_dtype, to_solution
+from . import bridge
+from .functional import COMPLEX, Request, Watch, check_device, check_resolution, resolve_dtype, to_solution, to_tensor
 from .parametrisations import Parametrisation
 
 
@@ -76,14 +77,17 @@ class TorchPropagator(nn.Module):
         dtype = resolve_dtype(dtype, [])
         self.problem = problem
         self.options = dict(tol=tol, scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol)
-        Request(problem, None, {}, self.options | {"dtype": dtype})  # refuses a wrong option now, not at the first call
-        self.resolution = None if resolution == "auto" else check_resolution(resolution)
+        Request(problem, None, {}, dtype=dtype, **self.options)  # refuses a wrong option now, not at the first call
+        auto = isinstance(resolution, str) and resolution == "auto"
+        self.resolution = None if auto else check_resolution(resolution)
         self.parametrisations: dict[str, Parametrisation | None] = {}
         self.watch = Watch()
         self.register_buffer("time", torch.as_tensor(problem.time, dtype=dtype), persistent=False)
         self.register_buffer("z", torch.as_tensor(problem.z, dtype=dtype), persistent=False)
         if isinstance(trainable, str):
             trainable = (trainable,)
+        if not isinstance(trainable, Iterable):
+            parameters.fail("trainable", "be names, or a dict of parametrisations by name", f"is {trainable!r}")
         chosen = trainable if isinstance(trainable, Mapping) else dict.fromkeys(trainable)
         for request, parametrisation in chosen.items():
             for name, value in self._named(request):
@@ -94,26 +98,34 @@ class TorchPropagator(nn.Module):
         values = parameters.defaults(self.problem)
         if request in values and request != "pulse_args":
             return [(request, values[request])]
-        family, *path = str(request).split(".")
-        if family != "pulse_args" or len(path) not in (0, 2):
-            allowed = ", ".join(name for name in parameters.PARAMETERS if name in values)
+        family, _, path = str(request).partition(".")
+        label, _, key = path.rpartition(".")
+        if request != "pulse_args" and not (family == "pulse_args" and label):
+            known = [name for name in parameters.PARAMETERS if name in values]
             parameters.fail(
-                "trainable", f"have names among {allowed}, pulse_args.<field>.<argument>", f"has {request!r}"
+                "trainable",
+                f"have names among {', '.join(known)}, pulse_args.<field>.<argument>",
+                f"has {request!r}{parameters.suggestion(request, known)}",
             )
+        allowed_keys = [
+            [key for key in args if key not in pulses.EDGES.get(field.envelope.name, ())]
+            for field, args in zip(self.problem.fields, values["pulse_args"], strict=True)
+        ]
         if not path:
-            return [
-                (f"pulse_args_{k}_{key}", value)
-                for k, field in enumerate(self.problem.fields)
-                for key, value in values["pulse_args"][k].items()
-                if key not in pulses.EDGES.get(field.envelope.name, ())
-            ]
-        k = self.problem.field_index(int(path[0]) if path[0].isdigit() else path[0])
-        name, key = self.problem.fields[k].envelope.name, path[1]
-        own = [a for a in values["pulse_args"][k] if a not in pulses.EDGES.get(name, ())]
-        if key not in own:
-            parameters.fail("trainable", f"name one of {own} for field {path[0]}, the arguments of its `{name}` pulse that have "
-                            "a gradient (for edges that have one, take the ramp pulses)", f"has {request!r}")  # fmt: skip
-        return [(f"pulse_args_{k}_{key}", values["pulse_args"][k][key])]
+            chosen = [(k, key) for k, keys in enumerate(allowed_keys) for key in keys]
+        else:
+            labels = [field.label for field in self.problem.fields]
+            k = self.problem.field_index(int(label) if label.isdecimal() and label not in labels else label)
+            if key not in allowed_keys[k]:
+                parameters.fail(
+                    "trainable",
+                    f"name one of {allowed_keys[k]} for field {label}, the arguments of its "
+                    f"`{self.problem.fields[k].envelope.name}` pulse that have a gradient (for edges that have one, "
+                    "take the ramp pulses)",
+                    f"has {request!r}",
+                )
+            chosen = [(k, key)]
+        return [(f"pulse_args_{k}_{key}", values["pulse_args"][k][key]) for k, key in chosen]
 
     def _add(self, name: str, value: np.ndarray, parametrisation: Parametrisation | None) -> None:
         if name in self.parametrisations:
@@ -141,11 +153,16 @@ class TorchPropagator(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         known = self.__dict__.get("parametrisations", {})
-        if name in known and not isinstance(value, nn.Parameter):
+        if name in known and (known[name] is not None or not isinstance(value, nn.Parameter)):
             parametrisation = known[name]
-            target = self._parameters[name if parametrisation is None else f"raw_{name}"]
+            target = self.get_parameter(name if parametrisation is None else f"raw_{name}")
+            value = to_tensor(name, value)
+            if value.shape not in ((), target.shape):
+                parameters.fail(name, f"have shape {tuple(target.shape)}", f"has shape {tuple(value.shape)}")
+            if value.is_complex() and not target.is_complex():
+                parameters.fail(name, "be real, as it is in the problem", f"has dtype {value.dtype}")
             with torch.no_grad():
-                value = torch.as_tensor(value, dtype=target.dtype).expand_as(target)
+                value = value.to(target.dtype)
                 target.copy_(value if parametrisation is None else parametrisation.raw(value))
         else:
             super().__setattr__(name, value)
@@ -154,6 +171,7 @@ class TorchPropagator(nn.Module):
         """The trainable parameters by name, in physical units."""
         return {name: getattr(self, name) for name in self.parametrisations}
 
+    @bridge.eager
     def forward(self, input_fields: Any = None, **params: Any) -> torch.Tensor:
         """Propagate.
 
@@ -170,6 +188,7 @@ class TorchPropagator(nn.Module):
         self.watch(request, at)
         return fields
 
+    @bridge.eager
     def solve(self, input_fields: Any = None, *, outputs: tuple[str, ...] = (), **params: Any) -> Solution:
         """Propagate, and return the error estimates and, as asked for, the state of the medium.
 
@@ -190,8 +209,10 @@ class TorchPropagator(nn.Module):
 
     def _request(self, input_fields: Any, params: dict[str, Any]) -> tuple[Request, Resolution]:
         """One checked call and its resolution, which is searched now if it has not been yet."""
-        options = self.options | {"dtype": resolve_dtype(self.dtype, [])}
-        request = Request(self.problem, input_fields, self._merged(params), options)
+        check_device("The module", self.time.device)
+        request = Request(
+            self.problem, input_fields, self._merged(params), dtype=None, least=self.dtype, **self.options
+        )
         if self.resolution is None:
             self.resolution = request.search()
         return request, self.resolution
