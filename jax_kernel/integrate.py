@@ -81,6 +81,14 @@ class _Stages(NamedTuple):
     b: Float[Array, " stage"]
 
 
+class _Trace(NamedTuple):
+    """What the stages of a segment start from, one row a stage."""
+
+    state: Float[Array, "stage component class z"]
+    rabi: Float[Array, "stage field 2 z"]
+    source: Float[Array, "stage field 2 z"]
+
+
 def _stages(h) -> _Stages:
     steps = h.shape[0]
     return _Stages(
@@ -108,7 +116,7 @@ def observe(structure: Structure, want_average: bool, coefficients: Coefficients
 
 
 def _segment(structure: Structure, coefficients: Coefficients, running, state, drive, h):
-    """Advance over the steps of one segment; also the state and the source at the start of every stage."""
+    """Advance over the steps of one segment; also state, Ω and source at the start of every stage."""
 
     def stage(carry, x):
         y, k = carry
@@ -117,19 +125,11 @@ def _segment(structure: Structure, coefficients: Coefficients, running, state, d
         rabi = field_at_nodes(drive, source, running)
         slope = rhs.stack_rows(rhs.lindblad(structure, coefficients, y, rabi), y)
         k = c.a * k + c.h * slope
-        return (y + c.b * k, k), (y, source)
+        return (y + c.b * k, k), _Trace(y, rabi, source)
 
     flat = drive.reshape(-1, *drive.shape[2:])
-    (end, _), (states, sources) = jax.lax.scan(stage, (state, jnp.zeros_like(state)), (flat, _stages(h)))
-    return end, states, sources
-
-
-def _scan_segments(segment, carry, xs, *, reverse: bool = False):
-    """`lax.scan` over segments; a single one is called directly, which spares a copy of all that it stores."""
-    if jax.tree.leaves(xs)[0].shape[0] > 1:
-        return jax.lax.scan(segment, carry, xs, reverse=reverse)
-    carry, out = segment(carry, jax.tree.map(lambda x: x[0], xs))
-    return carry, jax.tree.map(lambda x: x[None], out)
+    (end, _), trace = jax.lax.scan(stage, (state, jnp.zeros_like(state)), (flat, _stages(h)))
+    return end, trace
 
 
 def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, running, h):
@@ -137,12 +137,12 @@ def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, 
     coefficients = inputs.coefficients
 
     def segment(state, x):
-        end, states, sources = _segment(structure, coefficients, running, state, *x)
-        average = rhs.average(coefficients, states[::STAGES]) if want_average else None
-        kept = {"nothing": None, "segments": state, "stages": (states, sources)}[keep]
-        return end, (Observed(sources[::STAGES], average), kept)
+        end, trace = _segment(structure, coefficients, running, state, *x)
+        average = rhs.average(coefficients, trace.state[::STAGES]) if want_average else None
+        kept = {"nothing": None, "segments": state, "stages": (trace.state, trace.rabi)}[keep]
+        return end, (Observed(trace.source[::STAGES], average), kept)
 
-    end, (seen, kept) = _scan_segments(segment, inputs.state, (inputs.drive, h))
+    end, (seen, kept) = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
     last = observe(structure, want_average, coefficients, end)
     seen = jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b[None]]), seen, last)
     return seen, (kept, end)
@@ -194,8 +194,7 @@ def _integrate_bwd(residuals, cotangent, perturbed, inputs, *, structure, runnin
 
     def segment(state_bar, x):
         drive, h, kept, seen_bar = x
-        states, sources = kept if store_stages else _segment(structure, coefficients, running, kept, drive, h)[1:]
-        rabi = field_at_nodes(drive.reshape(-1, *drive.shape[2:]), sources, running)
+        states, rabi = kept if store_stages else _segment(structure, coefficients, running, kept, drive, h)[1][:2]
         state_bar, (rabi_bar, slope_bar) = _segment_adjoint(
             structure, coefficients, running, state_bar, states, rabi, _stages(h), seen_bar, material
         )
@@ -210,7 +209,7 @@ def _integrate_bwd(residuals, cotangent, perturbed, inputs, *, structure, runnin
         )
 
     state_bar = _observe_transpose(structure, coefficients, last_bar, jnp.zeros_like(end))
-    state_bar, (drive_bar, coefficients_bar) = _scan_segments(
+    state_bar, (drive_bar, coefficients_bar) = jax.lax.scan(
         segment, state_bar, (inputs.drive, h, kept, seen_bar), reverse=True
     )
     if material:

@@ -25,6 +25,9 @@ from .solution import Solution
 STAGE_BUDGET = 256 * 2**20
 """Bytes up to which a gradient with memory="auto" stores every stage instead of computing it again."""
 
+STEPS_PER_SEGMENT = 20
+"""Steps whose stages are handled together where all are stored: few enough to stay in the processor's cache."""
+
 TERM_LIMIT = 1500
 """Nonzeros of the generator up to which the contraction is unrolled."""
 
@@ -144,7 +147,7 @@ def prepare(
             f"{len(structure.drive_terms)}: the contraction for larger systems is not there yet."
         )
     jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
-    steps = timesteps.build(problem.time, at.t_substeps, jumps, None)
+    steps = timesteps.build(problem.time, at.t_substeps, jumps, STEPS_PER_SEGMENT)
     stage_bytes = steps.h.size * STAGES * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
     stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
     store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)

@@ -1,7 +1,7 @@
 """Closed forms of weak and strong propagation, in NumPy and SciPy alone: nothing here knows the kernel.
 
 Frequencies are cyclic, Ω is the complex Rabi frequency, t the retarded time, path = ∫N dz up to a position, ν NumPy's
-FFT frequency (e^{+i2πνt}).  Sources: McCall and Hahn, Phys. Rev. 183, 457 (1969) for the area theorem and the solitons;
+FFT frequency (e^{+i2πνt}). Sources: McCall and Hahn, Phys. Rev. 183, 457 (1969) for the area theorem and the solitons;
 Fleischhauer, Imamoglu and Marangos, Rev. Mod. Phys. 77, 633 (2005) for EIT; Torrey, Phys. Rev. 76, 1059 (1949);
 Grobe, Hioe and Eberly, Phys. Rev. Lett. 73, 3183 (1994) for adiabatons.
 """

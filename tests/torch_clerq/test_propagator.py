@@ -222,14 +222,6 @@ def test_gradients_reach_the_raw_parameter(unwatched):
     torch.testing.assert_close(raw.decay_rates.grad, plain.decay_rates.grad)
 
 
-def test_a_frozen_parameter_gets_no_gradient(unwatched):
-    module = layer()
-    module.decay_rates.requires_grad_(False)
-    energy_left(module()).backward()
-    assert module.decay_rates.grad is None
-    assert module.interaction_strengths.grad.abs() > 0
-
-
 class Control(nn.Module):
     """A trainable Gaussian."""
 
@@ -343,9 +335,11 @@ def test_copies_are_equal_independent_and_share_their_executables(name, compilat
 
 
 def test_training_a_rate_from_zero_keeps_shapes_and_executables(unwatched, compilations):
-    target = propagate(PROBLEM, decay_rates=[0.5], dtype=F64, **SMALL)
-    module = layer("decay_rates")
-    optimiser = torch.optim.Adam(module.parameters(), lr=0.1)
+    module = layer()
+    module.decay_rates = 0.5
+    target = module().detach()
+    module.decay_rates = 0.0
+    optimiser = torch.optim.Adam([module.decay_rates], lr=0.1)
     losses = []
 
     def step():
@@ -491,23 +485,28 @@ def test_the_first_state_is_that_of_a_single_driven_atom(solution):
     assert (solution.density_matrix[0] - torch.as_tensor(right)).abs().max() < 2e-6
 
 
+DOPPLER = two_level(velocity_classes=SHIFTS, **GRID)
+
+
 def test_gradients_through_the_state(unwatched):
-    problem = two_level(velocity_classes=SHIFTS, **GRID)
     names = ("interaction_strengths", "rabi_freq", "detunings", "thermal_width")
     starts = (torch.tensor(values, dtype=F64, requires_grad=True) for values in ([1.5], [0.7], [0.3], 0.6))
 
     def seen(*tensors):
-        solution = states(problem, **dict(zip(names, tensors, strict=True)))
-        at = (slice(1, None, 3), slice(9, None, 16))
-        return solution.density_matrix[at], solution.populations[at], solution.coherences[:, *at]
+        solution = states(DOPPLER, **dict(zip(names, tensors, strict=True)))
+        seen = (solution.density_matrix.flatten(2), solution.populations + 0j, solution.coherences.movedim(0, -1))
+        return torch.cat(seen, -1)[1::3, 9::16]  # one output, so that there is one program
 
     assert torch.autograd.gradcheck(seen, tuple(starts), atol=1e-7, rtol=1e-5)
 
 
-def test_states_of_a_batch(solution):
-    batch = states(interaction_strengths=torch.stack([torch.zeros(2, dtype=F64), PARAMS["interaction_strengths"]]))
-    assert batch.z_error.shape == (2,)
-    for name in ("fields", *OUTPUTS):
-        torch.testing.assert_close(getattr(batch, name)[1], getattr(solution, name))
-    first = batch.density_matrix[0]
-    torch.testing.assert_close(first, first[:1].expand(5, 41, 3, 3))  # light that passes unchanged
+def test_states_of_a_batch():
+    batch = states(DOPPLER, interaction_strengths=torch.tensor([[0.0], [1.5]], dtype=F64))
+    assert batch.z_error.shape == batch.time_error.shape == (2,)
+    assert batch.density_matrix.shape == (2, 5, 41, 2, 2)
+    assert batch.populations.shape == (2, 5, 41, 2)
+    assert batch.coherences.shape == (2, 1, 5, 41)
+    unchanged, absorbed = batch.density_matrix
+    torch.testing.assert_close(unchanged, unchanged[:1].expand(5, 41, 2, 2))
+    torch.testing.assert_close(unchanged[0], absorbed[0])
+    assert (unchanged[-1] - absorbed[-1]).abs().max() > 1e-6
