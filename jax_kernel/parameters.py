@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+import diffrax
 import jax
 import numpy as np
 
@@ -290,6 +291,15 @@ def _check_input_fields(problem: Problem, value: Any) -> None:
             fail("input_fields", f"have shape (*batch, field, time) with (field, time) = {expected}",
                  f"has shape {tuple(value.shape)}")  # fmt: skip
         _check_numbers("input_fields", value, may_be_complex=True)
+
+
+def check_solver(solver: Any, **tolerances: float | None) -> None:
+    """Raise unless the solver is None or one of diffrax's with adaptive steps, and tolerances come with a solver."""
+    if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
+        fail("solver", "be a diffrax solver with error estimates, such as diffrax.Tsit5()", f"is {solver!r}")
+    for name, value in tolerances.items():
+        if solver is None and value is not None:
+            fail(name, "be left out without a `solver`, whose steps it bounds", f"is {value!r}")
 
 
 def edges(problem: Problem, given: Given) -> tuple[tuple[float, ...], ...]:

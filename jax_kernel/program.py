@@ -150,22 +150,24 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
         peaks = jnp.where(peaks > 0, peaks, 1)
     if "z_error" in outputs:
         missed = jnp.max(quadrature.unresolved(rule, stop_gradient(seen.source)), axis=(0, 2))
-        out["z_error"] = _worst(missed / peaks)
+        out["z_error"] = _worst(missed / peaks, seen.source)
     if "time_error" in outputs and program.solver is None:
         twin = numbers["twin"]
         still = stop_gradient((coefficients, state, _at_stages(program, numbers, params, twin)))
         coarse = integrate(Inputs(*still), structure=structure, running=running, h=twin["h"], want_average=False,
                            store_stages=False).source[twin["at"]]  # fmt: skip
         difference = (stop_gradient(seen.source) - coarse) @ running.T
-        out["time_error"] = _worst(jnp.max(jnp.abs(difference), axis=(0, 2, 3)) * twin["share"] / peaks)
+        difference = jnp.max(jnp.abs(difference), axis=(0, 2, 3))
+        out["time_error"] = _worst(difference * twin["share"] / peaks, seen.source, coarse)
     if want_average:
         out |= _states(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
     return {name: out[name] for name in sorted(outputs & out.keys())}
 
 
-def _worst(errors):
-    worst = jnp.max(errors)
-    return jnp.where(jnp.isfinite(worst), worst, jnp.inf)
+def _worst(errors, *runs):
+    """The largest error; inf where a run behind it did not stay finite, which a maximum may overlook."""
+    finite = jnp.isfinite(sum(jnp.sum(stop_gradient(run)) for run in runs))
+    return jnp.where(finite, jnp.max(errors), jnp.inf)
 
 
 def optical_path(numbers, density):

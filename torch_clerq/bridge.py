@@ -7,7 +7,7 @@ and complex gradients on the way out; both happen inside the compiled function.
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, wraps
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -33,21 +33,36 @@ class Function(Protocol):
     def __call__(self, constants: Any, *arrays: jax.Array) -> tuple[jax.Array, ...]: ...
 
 
+class _DLPack(NamedTuple):
+    """How memory changes hands.
+
+    Attributes:
+        read: contiguous CPU tensor -> array.
+        write: array -> tensor; waits until it has been computed.
+    """
+
+    read: Callable[[torch.Tensor], jax.Array]
+    write: Callable[[jax.Array], torch.Tensor]
+
+
 @lru_cache(maxsize=1)
-def _importer() -> Callable[[torch.Tensor], jax.Array]:
-    """jaxlib's own DLPack entry, which takes a tenth of the public one's time; the latter where jaxlib has changed."""
+def _dlpack() -> _DLPack:
+    """jaxlib's own entries, which take a tenth of the public ones' time; the latter where jaxlib has changed."""
     try:
         from jax._src.lib import _jax
 
         cpu = jax.devices("cpu")[0]
 
-        def lean(tensor: torch.Tensor) -> jax.Array:
+        def read(tensor: torch.Tensor) -> jax.Array:
             return _jax.dlpack_managed_tensor_to_buffer(to_dlpack(tensor), cpu, None, None)
 
-        lean(torch.ones(1))
+        def write(array: jax.Array) -> torch.Tensor:
+            return torch.from_dlpack(_jax.buffer_to_dlpack_managed_tensor(array, stream=None))
+
+        write(read(torch.ones(1)))
     except Exception:
-        return jnp.from_dlpack
-    return lean
+        return _DLPack(jnp.from_dlpack, torch.from_dlpack)
+    return _DLPack(read, write)
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
@@ -55,14 +70,14 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.numel() == 0:
         return jnp.zeros(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-    return _importer()(tensor)
+    return _dlpack().read(tensor)
 
 
 def to_torch(array: jax.Array) -> torch.Tensor:
     """The array's memory as a tensor; waits until it has been computed."""
     if array.size == 0:
         return torch.empty(array.shape, dtype=getattr(torch, array.dtype.name))
-    return torch.from_dlpack(array.__dlpack__())
+    return _dlpack().write(array)
 
 
 def _run(fn: Function, compiled: Callable, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

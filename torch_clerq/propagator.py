@@ -29,7 +29,8 @@ class TorchPropagator(nn.Module):
         problem: what is solved; its numbers are the defaults and the start of training.
         trainable: names of parameters, or a dict {name: parametrisation or None}. "pulse_args" stands for all
             arguments of all pulses that have a gradient, "pulse_args.probe.centre" or "pulse_args.0.centre" for one.
-        dtype: torch.float32 or torch.float64, by default torch's own; `.float()` and `.double()` change it later.
+        dtype: torch.float32 or torch.float64, by default torch's own; `.float()` and `.double()` change it later. What
+            comes in float64 is computed in float64 by any module.
         resolution: a `Resolution`, or "auto": the first call searches one that meets `tol`, and it is kept.
         tol: error above which a call warns, once; relative to each field's peak; 1e-6 or, in float32, 1e-4.
         scheme: "cross".

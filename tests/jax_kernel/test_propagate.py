@@ -158,6 +158,19 @@ def test_a_blown_up_run_raises_with_place_and_remedy(x64):
         propagate(problem, resolution=Resolution(4, 1))
 
 
+def test_time_error_is_infinite_where_its_twin_diverges(x64):
+    problem = lambda_system(
+        probe={"rabi_freq": 40.0, "rabi_freq_t_args": {"ampl": 1.0, "centre": 0.0, "fwhm": 1.5}},
+        control={"rabi_freq": 50.0, "rabi_freq_t_args": {"ampl": 1.0, "fwhm": 1.0, "on": -1e8, "off": 1e8}},
+        rate=0.0,
+        g=(2000.0, 2000.0),
+        t_steps=320,
+    )
+    with pytest.warns(ResolutionWarning):
+        solution = propagate(problem, resolution=Resolution(24, 8), tol=1e300)
+    assert solution.time_error == np.inf
+
+
 def test_out_of_reach_raises_with_the_estimates(x64):
     problem = two_level(rabi_freq=3e4, t_steps=10)
     with pytest.raises(ResolutionError, match="refine the problem's t_steps"):
@@ -206,7 +219,7 @@ def test_precision_follows_the_inputs():
         assert out.fields.dtype == np.complex64
         assert out.time.dtype == np.float32
         np.testing.assert_array_equal(out.fields, single.fields)
-    with pytest.raises(ProblemError, match="jax.enable_x64"):
+    with pytest.raises(ProblemError, match=r"jax\.enable_x64"):
         propagate(problem, dtype="float64")
 
 

@@ -283,6 +283,17 @@ def test_batches_are_one_call_and_equal_a_loop(unwatched, monkeypatch):
         torch.testing.assert_close(batch[i, j], run(waves[i, 0], strengths[j], centres[j], density[i, 0]))
 
 
+def test_results_are_the_callers_to_write_into(unwatched):
+    case = CASES["batch"]
+    leaves = [x.detach() for x in case.leaves()]
+    before = [x.clone() for x in leaves]
+    first = case(*leaves)
+    right = first.clone()
+    first.fill_(7)
+    assert all(torch.equal(x, y) for x, y in zip(leaves, before, strict=True))
+    assert torch.equal(case(*leaves), right)
+
+
 def test_an_empty_batch_gives_an_empty_batch(unwatched):
     assert propagate(TWO_FIELDS, torch.zeros(0, 2, 41), **SMALL).shape == (0, 2, 5, 41)
 
@@ -469,6 +480,10 @@ REFUSALS = [
     (PLAIN, {"tol": "small"}, "`tol` must be positive, but is 'small'"),
     (PLAIN, {"rtol": -1.0}, "`rtol` must be positive, but is -1.0"),
     (PLAIN, {"atol": INF}, "`atol` must be positive, but is inf"),
+    (PLAIN, {"rtol": 1e-6}, "`rtol` must be left out without a `solver`"),
+    (PLAIN, {"solver": "Tsit5"}, "`solver` must be a diffrax solver with error estimates, .*is 'Tsit5'"),
+    (PLAIN, {"solver": diffrax.Tsit5}, "`solver` must be a diffrax solver with error estimates"),
+    (PLAIN, {"solver": diffrax.Euler()}, "`solver` must be a diffrax solver with error estimates, .*Euler"),
     (PLAIN, {"memory": "small"}, "`memory` must be one of 'auto', 'fast', 'lean', but is 'small'"),
     (PLAIN, {"scheme": "cros"}, "`scheme` must be one of 'cross', 'march', but is 'cros'"),
     ("memory.json", {}, "`problem` must be a Problem .*but is str"),

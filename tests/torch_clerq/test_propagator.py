@@ -331,6 +331,13 @@ def test_copies_are_equal_independent_and_share_their_executables(name, compilat
     assert module.interaction_strengths.item() == pytest.approx(0.6)
 
 
+def test_other_numbers_run_the_same_executables(unwatched, compilations):
+    other = two_level(g=0.9, rabi_freq=0.2, rate=1.3, detuning=0.4, **GRID | {"t_max": 5.0})
+    energy_left(layer()()).backward()
+    assert compilations(lambda: energy_left(layer(problem=other)()).backward()) == []
+    assert len(compilations(lambda: layer(problem=other, resolution=Resolution(7, 1))())) == 1
+
+
 # training
 
 
