@@ -93,7 +93,7 @@ def test_directional_differences_over_a_ladder_of_steps(x64):
         for h in (1e-2, 1e-3, 1e-4):
 
             def at(s, key=key, along=along):
-                return float(value(point | {key: jax.tree.map(lambda x, a: x + s * a, point[key], along)}))
+                return float(value(point | {key: jax.tree.map(lambda x, d, s=s: x + s * d, point[key], along)}))
 
             # fourth-order central difference
             difference = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)
@@ -108,7 +108,7 @@ def test_adaptive_solver_agrees_with_the_fixed_grid(x64):
         s = propagate(problem, {"interaction_strengths": g}, tol=1e-4, **options)
         return jnp.sum(jnp.abs(s.fields[0, -1]) ** 2), s
 
-    (value, fixed), slope = jax.value_and_grad(energy, has_aux=True)(jnp.ones(1), resolution=Resolution(8, 8))
+    (_, fixed), slope = jax.value_and_grad(energy, has_aux=True)(jnp.ones(1), resolution=Resolution(8, 8))
     for solver, tolerance in ((diffrax.Tsit5(), 1e-6), (diffrax.Kvaerno3(), 1e-5)):
         options = {"resolution": Resolution(8, 1), "solver": solver, "rtol": 0.1 * tolerance, "atol": 0.01 * tolerance}
         (_, adaptive), other = jax.value_and_grad(energy, has_aux=True)(jnp.ones(1), **options)

@@ -60,23 +60,25 @@ def test_agrees_with_clerq(stem, problem_file, x64):
     assert deviation(fine, ours) <= 2 * allowed + 1e-5
 
 
-@pytest.mark.parametrize(("name", "last"), [("bench_two_level", 3e-3), ("bench_lam", 3e-4), ("bench_rb87", 1e-4)])
+@pytest.mark.parametrize(("name", "last"), [("bench_two_level", 3e-3), ("bench_lam", 3e-4), ("bench_rb87", 3e-4)])
 def test_clerq_converges_towards_us(name, last, problem_file, x64):
     fields = solved(Problem.from_json(problem_file(name)), name)[:, REFERENCE[f"{name}/slices"]]
-    errors = [deviation(fields, clerq(f"{name}/inner{inner}")) for inner in (1, 4, 16)]
-    assert errors[0] > 2 * errors[1] > 4 * errors[2] or errors[0] > errors[1] > errors[2]
+    runs = [clerq(f"{name}/inner{inner}") for inner in (1, 4, 16)]
+    errors = [deviation(fields, run) for run in runs]
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
     assert errors[2] < last
+    if name == "bench_rb87":  # relative to the control's peak, not to the probe's own
+        assert np.max(np.abs(runs[2] - fields)) / np.max(np.abs(fields)) < 1e-4
 
 
-@pytest.mark.parametrize("name", ["bench_two_level", "bench_lam", "bench_rb87"])
-def test_clerq_is_second_order_where_the_density_ends_on_its_steps(name, problem_file, x64):
+@pytest.mark.parametrize(("name", "floor"), [("bench_two_level", 2e-5), ("bench_lam", 2e-5), ("bench_rb87", 1e-5)])
+def test_clerq_is_second_order_where_the_density_ends_on_its_steps(name, floor, problem_file, x64):
     content = json.loads(problem_file(name).read_text()) | {"z_min": 0.0, "z_max": 1.0}
-    kind = "fine_time_inner" if name == "bench_lam" else "inner"  # on 200 steps its time grid hides the order
-    problem = Problem.from_dict(content)
-    fields = solved(problem, name)[:, REFERENCE[f"{name}_unit/slices"]]
-    errors = [deviation(fields, clerq(f"{name}_unit/{kind}{inner}")) for inner in (1, 4, 16)]
-    assert errors[0] / errors[1] > 8
-    assert errors[1] / errors[2] > 8 or errors[2] < 2e-6
+    kind = "fine_time_inner" if name == "bench_lam" else "inner"
+    first, second, third = (clerq(f"{name}_unit/{kind}{inner}") for inner in (1, 4, 16))
+    assert 12 < deviation(second, first) / deviation(third, second) < 24
+    fields = solved(Problem.from_dict(content), name)[:, REFERENCE[f"{name}_unit/slices"]]
+    assert deviation(fields, third) < floor  # where clerq's time grid ends its convergence
 
 
 def clerq(key):
