@@ -27,7 +27,7 @@ class SolverOptions:
     max_steps: int
 
 
-def _worst(error):
+def largest(error):
     """Largest scaled error over components, classes and z: quiet classes must not hide an active one."""
     return jnp.max(jnp.abs(error))
 
@@ -57,7 +57,7 @@ def integrate(options: SolverOptions, coefficients, state, drive, time, jumps, *
         return observe(structure, want_average, coefficients, y)
 
     interval = time[1] - time[0]
-    controller = diffrax.PIDController(rtol=options.rtol, atol=options.atol, norm=_worst, dtmax=interval)
+    controller = diffrax.PIDController(rtol=options.rtol, atol=options.atol, norm=largest, dtmax=interval)
     if jumps.size:
         controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
     solution = diffrax.diffeqsolve(

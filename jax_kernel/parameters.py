@@ -31,19 +31,30 @@ _NONNEGATIVE = ("decay_scale", "decay_rates", "number_density")
 _COMPLEX = ("rabi_freq",)
 
 
-def core_shape(problem: Problem, name: str, ndim: int = 0) -> tuple[tuple[str, int], ...]:
-    """Axes of a parameter without its batch axes, as (name of the axis, length)."""
-    field, level = ("field", len(problem.fields)), ("level", problem.num_states)
+AXES: dict[str, tuple[str, ...]] = {
+    "rabi_freq": ("field",),
+    "interaction_strengths": ("field",),
+    "detunings": ("field",),
+    "decay_rates": ("decay",),
+    "energies": ("level",),
+    "initial_state": ("level",),
+}
+"""Axes of each parameter behind its batch axes, where it has any; `number_density` may have z."""
+
+
+def _check_shape(problem: Problem, name: str, shape: tuple[int, ...]) -> None:
     if name == "number_density":
-        return (("z", problem.z_steps + 1),) if ndim else ()
-    return {
-        "rabi_freq": (field,),
-        "interaction_strengths": (field,),
-        "detunings": (field,),
-        "decay_rates": (("decay", len(problem.decays)),),
-        "energies": (level,),
-        "initial_state": (level,),
-    }.get(name, ())
+        if shape and shape[-1] not in (1, problem.z_steps + 1):
+            points = problem.z_steps + 1
+            fail(name, f"be a factor, shape () or (*batch, 1), or samples, shape (*batch, z) with z = {points}",
+                 f"has shape {shape}")  # fmt: skip
+        return
+    axes = AXES.get(name, ())
+    sizes = {"field": len(problem.fields), "level": problem.num_states, "decay": len(problem.decays)}
+    lengths = tuple(sizes[axis] for axis in axes)
+    if len(shape) < len(axes) or shape[len(shape) - len(axes) :] != lengths:
+        listed = ", ".join(axes)
+        fail(name, f"have shape (*batch, {listed}) with ({listed}) = {lengths}", f"has shape {shape}")
 
 
 def defaults(problem: Problem) -> dict[str, Any]:
@@ -211,12 +222,8 @@ def check(problem: Problem, given: Given) -> None:
             fail(name, "be left out of a problem without velocity classes", "was given")
         if name == "rabi_freq" and len(given.sampled) == len(problem.fields):
             fail(name, "be left out where `input_fields` replaces every field", "was given")
-        shape = core_shape(problem, name, value.ndim)
-        lengths = tuple(length for _, length in shape)
-        if value.ndim < len(shape) or tuple(value.shape[value.ndim - len(shape) :]) != lengths:
-            axes = ", ".join(axis for axis, _ in shape)
-            fail(name, f"have shape (*batch, {axes}) with ({axes}) = {lengths}", f"has shape {tuple(value.shape)}")
         _check_numbers(name, value, nonnegative=name in _NONNEGATIVE, may_be_complex=name in _COMPLEX)
+        _check_shape(problem, name, tuple(value.shape))
         if name == "thermal_width":
             _check_positive(name, value)
         if name == "initial_state" and is_concrete(value):
@@ -297,6 +304,10 @@ def check_solver(solver: Any, **tolerances: float | None) -> None:
     """Raise unless the solver is None or one of diffrax's with adaptive steps, and tolerances come with a solver."""
     if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
         fail("solver", "be a diffrax solver with error estimates, such as diffrax.Tsit5()", f"is {solver!r}")
+    try:
+        hash(solver)
+    except TypeError:
+        fail("solver", "have plain numbers for its settings, not arrays, which it is remembered by", f"is {solver!r}")
     for name, value in tolerances.items():
         if solver is None and value is not None:
             fail(name, "be left out without a `solver`, whose steps it bounds", f"is {value!r}")

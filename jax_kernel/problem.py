@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,21 @@ class Problem:
     interaction_strengths: tuple[float, ...]
     velocity_classes: VelocityClasses | None = None
     label: str | None = None
+
+    def __post_init__(self):
+        for name, value in read_problem(self.to_dict()).items():
+            object.__setattr__(self, name, value)  # checked, and in the hashable form
+        object.__setattr__(self, "_content_hash", hash(tuple(getattr(self, field.name) for field in fields(self))))
+
+    def __hash__(self) -> int:
+        return self.__dict__["_content_hash"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_content_hash"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # hashes of strings differ between processes
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Problem:

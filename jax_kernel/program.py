@@ -13,17 +13,8 @@ from . import adaptive, doppler, pulses, quadrature
 from .errors import ProblemError
 from .generator import Structure
 from .integrate import STAGES, Inputs, integrate
+from .parameters import AXES
 from .rhs import Coefficients
-
-CORE_RANK = {
-    "rabi_freq": 1,
-    "interaction_strengths": 1,
-    "detunings": 1,
-    "decay_rates": 1,
-    "energies": 1,
-    "initial_state": 1,
-}
-"""Number of axes of a parameter behind its batch axes, where it is not 0."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,7 @@ def _batch_shapes(params: dict[str, Any]) -> list[tuple[int, ...]]:
         elif name == "pulse_args":
             rank = int(path[-1].key in ("tlist", "ylist"))
         else:
-            rank = min(leaf.ndim, 1) if name == "number_density" else CORE_RANK.get(name, 0)
+            rank = min(leaf.ndim, 1) if name == "number_density" else len(AXES.get(name, ()))
         return tuple(leaf.shape[: leaf.ndim - rank])
 
     return [of(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)]
@@ -119,7 +110,7 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     structure, outputs = program.structure, program.outputs
     rule = quadrature.gauss(program.z_nodes)
     running = jnp.asarray(rule.running, program.dtype)
-    path, total = optical_path(numbers, params["number_density"])
+    path, total = scaled_path(numbers, params["number_density"])
     coefficients = coefficients_of(program, numbers, params, total)
     populations = [params["initial_state"][level] for level in structure.populations]
     coherences = [jnp.zeros_like(populations[0])] * (2 * len(structure.coherences))
@@ -170,13 +161,13 @@ def _worst(errors, *runs):
     return jnp.where(finite, jnp.max(errors), jnp.inf)
 
 
-def optical_path(numbers, density):
+def scaled_path(numbers, density):
     """Scaled optical path ∫N dz up to each position of the problem, in [0, 1], and its scale.
 
-    A scalar density scales the problem's own profile, whose integral is exact; samples are joined by straight lines.
+    One number scales the problem's own profile, whose integral is exact; samples are joined by straight lines.
     """
-    if density.ndim == 0:
-        path, factor = numbers["path"], density
+    if density.size == 1:
+        path, factor = numbers["path"], density.reshape(())
     else:
         strips = (density[1:] + density[:-1]) / 2 * jnp.diff(numbers["z"])
         path, factor = jnp.concatenate([jnp.zeros_like(strips[:1]), jnp.cumsum(strips)]), 1

@@ -1,7 +1,8 @@
 """propagate(): light through a medium of driven, decaying quantum systems."""
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import parameters, timesteps
-from .adaptive import SolverOptions
+from .adaptive import SolverOptions, largest
 from .doppler import level_doppler_slopes
 from .errors import NotYetError, ProblemError, ResolutionError
 from .generator import Structure
@@ -19,7 +20,8 @@ from .integrate import STAGES
 from .medium import optical_path
 from .problem import Problem
 from .program import Program, batch_shape, executable
-from .resolution import Resolution, default_tolerance, search, warn_above
+from .reading import is_integer
+from .resolution import SOLVER_CURE, Resolution, default_tolerance, search, warn_above
 from .solution import Solution
 
 STAGE_BUDGET = 256 * 2**20
@@ -48,7 +50,7 @@ class Options:
         solver: a diffrax solver, or None for the fixed grid.
         rtol: relative tolerance of `solver`, by default by precision.
         atol: absolute tolerance of `solver`, by default by precision.
-        max_steps: most steps of `solver`.
+        max_steps: most steps of `solver`, by default 100 000.
     """
 
     dtype: str = "float64"
@@ -57,7 +59,7 @@ class Options:
     solver: Any = None
     rtol: float | None = None
     atol: float | None = None
-    max_steps: int = 100_000
+    max_steps: int | None = None
 
     def __post_init__(self):
         def one_of(name, allowed):
@@ -73,13 +75,33 @@ class Options:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 parameters.fail(name, "be positive", f"is {value!r}")
+        if self.max_steps is not None and not (is_integer(self.max_steps) and self.max_steps >= 1):
+            parameters.fail("max_steps", "be an integer of at least 1", f"is {self.max_steps!r}")
+        bounds = {"rtol": self.rtol, "atol": self.atol, "max_steps": self.max_steps}
+        parameters.check_solver(self.solver, **bounds)
+        object.__setattr__(self, "solver", self._portable_solver())
 
     def solver_options(self) -> SolverOptions | None:
         """What the adaptive path needs, or None for the fixed grid."""
         if self.solver is None:
             return None
+        return SolverOptions(self.solver, *self._tolerances(), self.max_steps or 100_000)
+
+    def _tolerances(self) -> tuple[float, float]:
         rtol, atol = (1e-8, 1e-10) if self.dtype == "float64" else (1e-6, 1e-9)
-        return SolverOptions(self.solver, self.rtol or rtol, self.atol or atol, self.max_steps)
+        return self.rtol or rtol, self.atol or atol
+
+    def _portable_solver(self) -> Any:
+        """The solver with plain numbers where diffrax keeps a marker that means the tolerances of the steps.
+
+        Copies and pickles of the marker are not recognised, so that a copied layer would fail.
+        """
+        finder = getattr(self.solver, "root_finder", None)
+        if finder is None or isinstance(finder.rtol, (int, float)):
+            return self.solver
+        rtol, atol = self._tolerances()
+        finder = dataclasses.replace(finder, rtol=rtol, atol=atol, norm=largest)
+        return dataclasses.replace(self.solver, root_finder=finder)
 
 
 class Prepared(NamedTuple):
@@ -87,14 +109,14 @@ class Prepared(NamedTuple):
 
     Attributes:
         program: the static part, which keys the executable.
-        numbers: arrays that are not parameters (NumPy).
+        numbers: arrays that are not parameters.
     """
 
     program: Program
     numbers: dict[str, Any]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def prepare(
     problem: Problem,
     at: Resolution,
@@ -105,7 +127,7 @@ def prepare(
     all_populated: bool,
     batch_size: int = 1,
 ) -> Prepared:
-    """Everything about a run that is not a parameter, in NumPy, without JAX.
+    """Everything about a run that is not a parameter, from concrete values alone.
 
     Args:
         problem: what is solved.
@@ -218,7 +240,7 @@ def propagate(
     solver: Any = None,
     rtol: float | None = None,
     atol: float | None = None,
-    max_steps: int = 100_000,
+    max_steps: int | None = None,
 ) -> Solution:
     """Propagate light through a medium of driven, decaying quantum systems (Maxwell and Lindblad).
 
@@ -242,9 +264,9 @@ def propagate(
             `pulse_args` (a list with one dict of arguments per field, or a dict by label; partial),
             `rabi_freq` (field,) real or complex, cyclic; `interaction_strengths` (field,), cyclic per length;
             `detunings` (field,), cyclic; `decay_scale` (), a factor of all rates; `decay_rates` (decay,), cyclic;
-            `b_field` (), in the problem's units; `energies` (level,), cyclic; `number_density`, a factor () of the
-            problem's profile or samples (*batch, z) in its place; `thermal_width` (), cyclic; `initial_state` (level,),
-            populations.
+            `b_field` (), in the problem's units; `energies` (level,), cyclic; `number_density`, a factor () or
+            (*batch, 1) of the problem's profile, or samples (*batch, z) in its place; `thermal_width` (), cyclic;
+            `initial_state` (level,), populations.
         input_fields: sampled fields at the entrance, complex or real, cyclic, shape (*batch, field, time) on the
             problem's time grid, or a dict {label or index: (*batch, time)} that replaces only some of them.
         outputs: further outputs among "density_matrix", "populations" and "coherences".
@@ -257,7 +279,7 @@ def propagate(
         solver: a diffrax solver with adaptive steps in place of the fixed grid.
         rtol: relative tolerance of `solver`, by default 1e-8 in float64 and 1e-6 in float32.
         atol: absolute tolerance of `solver`, by default 1e-10 and 1e-9.
-        max_steps: most steps of `solver`.
+        max_steps: most steps of `solver`, by default 100 000.
 
     Returns:
         The `Solution`. Under jit, grad or vmap its estimates are inf where the run did not stay finite.
@@ -282,6 +304,7 @@ def propagate(
         >>> print(f"{value:.3f} {slope[0]:.3f}")  # Beer–Lambert: exp(−2 g L / rate), and −2 times that
         0.135 -0.271
     """
+    check_problem(problem)
     given = parameters.arrange(problem, params or {}, input_fields).map(_as_array)
     parameters.check(problem, given)
     options = Options(_dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps)
@@ -311,7 +334,7 @@ def propagate(
     else:
         parameters.fail("resolution", 'be a Resolution or "auto"', f"is {resolution!r}")
     if concrete:
-        check_finite(np.asarray(out["fields"]), problem, at)
+        check_finite(np.asarray(out["fields"]), problem, at, options)
         worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
         warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, at)
     numbers = {"z": problem.z, "time": problem.time}
@@ -336,9 +359,17 @@ def choose_resolution(problem: Problem, params: Mapping[str, Any] | None = None,
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 
-def requested(outputs: tuple[str, ...]) -> frozenset[str]:
+def check_problem(problem: Any) -> None:
+    """Raise unless it is a Problem."""
+    if not isinstance(problem, Problem):
+        cure = "Problem.from_json and Problem.from_dict read one"
+        parameters.fail("problem", f"be a Problem ({cure})", f"is {type(problem).__name__}")
+
+
+def requested(outputs: Iterable[str]) -> frozenset[str]:
     """The outputs asked for by name, with those that are always there."""
-    for name in (outputs,) if isinstance(outputs, str) else outputs:
+    outputs = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
+    for name in outputs:
         if name not in STATE_OUTPUTS:
             parameters.fail("outputs", f"have names among {', '.join(STATE_OUTPUTS)}", f"has {name!r}")
     return frozenset(outputs) | {"fields", "z_error", "time_error"}
@@ -358,12 +389,14 @@ def cast(tree: Any, dtype: str) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, COMPLEX[dtype] if jnp.iscomplexobj(x) else dtype), tree)
 
 
-def check_finite(fields: np.ndarray, problem: Problem, at: Resolution) -> None:
+def check_finite(fields: np.ndarray, problem: Problem, at: Resolution, options: Options) -> None:
     """Raise where a solution did not stay finite, saying where and what to try."""
     finite = np.isfinite(fields)
     if not finite.all():
         lost = ~finite.reshape(-1, *fields.shape[-2:]).all(0)
         z, t = problem.z[lost.any(1)][0], problem.time[lost.any(0)][0]
+        if options.solver is not None:
+            raise ResolutionError(f"The solver must reach t_max, but gave up: {SOLVER_CURE}.")
         raise ResolutionError(
             f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or "
             "give an implicit `solver`, such as diffrax.Kvaerno5(), if the problem is stiff."
@@ -395,7 +428,10 @@ def _as_array(name: str, value: Any) -> Any:
 def _dtype(dtype: str | None, given: parameters.Given) -> str:
     """The precision asked for, or that of the JAX arrays given, or JAX's own."""
     if dtype is not None:
-        return np.dtype(dtype).name if not isinstance(dtype, str) else dtype
+        try:
+            return np.dtype(dtype).name
+        except TypeError:
+            parameters.fail("dtype", 'be "float32" or "float64"', f"is {dtype!r}")
     arrays = [x for x in jax.tree.leaves((given.params, given.input_fields)) if isinstance(x, jax.Array)]
     if arrays and all(np.dtype(x.dtype).itemsize <= (8 if jnp.iscomplexobj(x) else 4) for x in arrays):
         return "float32"

@@ -9,6 +9,7 @@ import numpy as np
 from .errors import ProblemError, ResolutionError, ResolutionWarning
 
 Z_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+SOLVER_CURE = "raise `max_steps`, loosen `rtol` and `atol`, or take an implicit solver, such as diffrax.Kvaerno5()"
 T_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
@@ -69,7 +70,10 @@ def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, t
     """
     at, tried = Resolution(12, 1), {}
     for _ in range(14):
+        tested = at
         z_error, time_error = errors(at)
+        if time_is_fixed and not np.isfinite(z_error):
+            raise ResolutionError(f"The solver must reach t_max, but gave up: {SOLVER_CURE}.")
         if time_is_fixed:
             time_error = 0.0
         if z_error <= tol and time_error <= tol:
@@ -87,9 +91,9 @@ def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, t
             break
         at = Resolution(next_z, next_t)
     raise ResolutionError(
-        f"Argument `tol` must be within reach of the grid, but {tol:g} is not: at {at} the estimated errors are "
-        f"{z_error:.1e} (z) and {time_error:.1e} (time) of the peak; refine the problem's t_steps, raise `tol`, or set "
-        "`resolution` by hand."
+        f"Argument `tol` must be within reach of the grid, but {tol:g} is not: at {tested} the estimated errors are "
+        f"{z_error:.1e} (z) and {time_error:.1e} (time) of the peak; refine the problem's t_steps, raise `tol`, or, "
+        "if the problem is stiff, give an implicit `solver`, such as diffrax.Kvaerno5()."
     )
 
 

@@ -33,7 +33,10 @@ class Solution(eqx.Module):
 
     def __repr__(self) -> str:
         def shape(x):
-            return "not asked for" if x is None else f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
+            return f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
+
+        named = {name: getattr(self, name) for name in ("density_matrix", "populations", "coherences")}
+        states = ", ".join(f"{name} {shape(x)}" for name, x in named.items() if x is not None)
 
         def worst(x):
             return "–" if x is None else f"{float(x.max()):.1e}"
@@ -43,6 +46,6 @@ class Solution(eqx.Module):
         except Exception:  # a tracer has no value yet
             errors = "known when the computation has run"
         return (
-            f"Solution\n  fields      {shape(self.fields)}\n  states      {shape(self.density_matrix)}\n"
+            f"Solution\n  fields      {shape(self.fields)}\n  states      {states or 'not asked for'}\n"
             f"  resolution  {self.resolution}\n  error       {errors}"
         )

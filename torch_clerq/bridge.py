@@ -7,7 +7,7 @@ and complex gradients on the way out; both happen inside the compiled function.
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, wraps
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,10 @@ from torch.autograd import forward_ad
 from torch.utils.dlpack import to_dlpack
 
 from jax_kernel.errors import NotYetError
+from jax_kernel.program import executable
+from jax_kernel.propagate import prepare
+
+_F = TypeVar("_F", bound=Callable)
 
 VMAP = "torch.func.vmap of a propagation is not there yet: give the inputs leading batch axes instead."
 
@@ -200,7 +204,7 @@ def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple
     return _differentiably(_Call, tensors, fn, constants)
 
 
-def eager(function: Callable) -> Callable:
+def eager(function: _F) -> _F:
     """A function that torch.compile leaves to Python, around which it breaks the graph."""
 
     @wraps(function)
@@ -209,10 +213,10 @@ def eager(function: Callable) -> Callable:
             return torch.compiler.disable(function)(*args, **kwargs)
         return function(*args, **kwargs)
 
-    return outer
+    return cast(_F, outer)
 
 
 def clear_cache() -> None:
-    """Forget every compiled function of the bridge."""
-    _forward.cache_clear()
-    _vjp.cache_clear()
+    """Forget every compiled function and prepared problem of both packages."""
+    for cached in (_forward, _vjp, executable, prepare):
+        cached.cache_clear()

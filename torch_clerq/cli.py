@@ -193,7 +193,7 @@ def _summary(design: Design, trained: Trained, verified: Verified, limit: float 
     at, best = solution.resolution, 1 + trained.history.index(trained.efficiency)
     lines = [
         f"efficiency {trained.efficiency:.4f}, the best of {len(trained.history)} steps (step {best})",
-        f"verified   {verified.efficiency:.4f} at twice the resolution ({at.z_nodes} nodes in z, "
+        f"verified   {verified.efficiency:.4f} on finer grids ({at.z_nodes} nodes in z, "
         f"{2 * design.problem.t_steps * at.t_substeps} steps in t)",
     ]
     if limit is not None:

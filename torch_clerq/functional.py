@@ -15,7 +15,7 @@ from jax_kernel import parameters, pulses
 from jax_kernel.errors import NotYetError, ProblemError
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
-from jax_kernel.propagate import Options, check_finite, check_tolerance, prepare, to_arrays
+from jax_kernel.propagate import Options, check_finite, check_problem, check_tolerance, prepare, to_arrays
 from jax_kernel.resolution import Resolution, search, warn_above
 from jax_kernel.solution import Solution
 
@@ -45,7 +45,7 @@ class _Flat:
         return tuple(out[name] for name in sorted(out))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _defaults(problem: Problem, dtype: str) -> dict[str, Any]:
     return to_arrays(parameters.defaults(problem), dtype)
 
@@ -117,8 +117,15 @@ class Watch:
 
 
 @lru_cache(maxsize=256)
-def _watch(problem: Problem, at: Resolution, options: Options) -> Watch:
+def _watch(problem: Problem, at: Resolution, options: Options, tol: float) -> Watch:
     return Watch()
+
+
+def worst(out: Mapping[str, torch.Tensor]) -> tuple[float, float]:
+    """The largest (z, time) errors of a batch, 0 where there are none."""
+    found = (out.get(name) for name in ("z_error", "time_error"))
+    z_error, time_error = (0.0 if x is None or not x.numel() else float(x.max()) for x in found)
+    return z_error, time_error
 
 
 class Request:
@@ -145,10 +152,7 @@ class Request:
         least: torch.dtype | None = None,
         **options: Any,
     ):
-        if not isinstance(problem, Problem):
-            raise ProblemError(
-                f"Argument `problem` must be a Problem (Problem.from_json reads one), but is {type(problem).__name__}."
-            )
+        check_problem(problem)
         precisions = [] if least is None else [resolve_dtype(least, [])]
 
         def read(name: str, value: Any) -> torch.Tensor:
@@ -160,7 +164,6 @@ class Request:
         given = parameters.arrange(problem, params, input_fields).map(read)
         dtype = resolve_dtype(dtype, precisions)
         self.options = Options(dtype=str(dtype).removeprefix("torch."), **options)
-        parameters.check_solver(self.options.solver, rtol=self.options.rtol, atol=self.options.atol)
         self.tol = check_tolerance(tol, self.options.dtype)
         self.problem = problem
         self.given = given.map(lambda _, t: t.to(COMPLEX[dtype] if t.is_complex() else dtype))
@@ -187,14 +190,14 @@ class Request:
         if "fields" in out and not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
             fields = out["fields"].detach().numpy()
             if not np.isfinite(fields.view(self.options.dtype)).all():
-                check_finite(fields, self.problem, at)
+                check_finite(fields, self.problem, at, self.options)
         return out | {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
 
     def errors(self, at: Resolution) -> tuple[float, float]:
         """Estimated (z, time) errors at a resolution, the worst of the batch, from the values of now."""
         with torch.no_grad():
             out = self.run(at, frozenset({"z_error", "time_error"}))
-        return float(out["z_error"].max()), float(out["time_error"].max()) if "time_error" in out else 0.0
+        return worst(out)
 
     def search(self) -> Resolution:
         """The resolution that meets the tolerance."""
@@ -214,6 +217,7 @@ def propagate(
     solver: Any = None,
     rtol: float | None = None,
     atol: float | None = None,
+    max_steps: int | None = None,
     **params: Any,
 ) -> torch.Tensor:
     """Propagate light through a medium; the stateless form of `TorchPropagator`.
@@ -232,6 +236,7 @@ def propagate(
         solver: a diffrax solver with adaptive steps in place of the fixed grid.
         rtol: relative tolerance of `solver`.
         atol: absolute tolerance of `solver`.
+        max_steps: most steps of `solver`.
         **params: parameters by name; cyclic, in the problem's units, with optional leading batch axes.
 
     Returns:
@@ -257,11 +262,11 @@ def propagate(
         >>> print(f"{transmission:.3f} {g.grad[0]:.3f}")  # Beer–Lambert: exp(−2 g L / rate), and −2 times that
         0.135 -0.271
     """
-    options = dict(scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol)
+    options = dict(scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
     request = Request(problem, input_fields, params, dtype=dtype, tol=tol, **options)
     at = request.search() if isinstance(resolution, str) and resolution == "auto" else check_resolution(resolution)
     fields = request.run(at, frozenset({"fields"}))["fields"]
-    _watch(problem, at, request.options)(request, at)
+    _watch(problem, at, request.options, request.tol)(request, at)
     return fields
 
 

@@ -70,7 +70,14 @@ def zt_map(solution: Solution, labels: Sequence[str] = ()) -> "Figure":
         for panel, light, name in zip(panels, fields, names, strict=True):
             unit, power = _unit(light.max())
             image = panel.pcolormesh(
-                time, z, light / unit, cmap="magma_r", vmin=0.0, shading="gouraud", rasterized=True
+                time,
+                z,
+                light / unit,
+                cmap="magma_r",
+                vmin=0.0,
+                vmax=light.max() / unit or 1.0,
+                shading="gouraud",
+                rasterized=True,
             )
             panel.set_title(name, loc="left")
             panel.set_ylabel("position $z$")

@@ -14,7 +14,17 @@ from jax_kernel.resolution import Resolution, warn_above
 from jax_kernel.solution import Solution
 
 from . import bridge
-from .functional import COMPLEX, Request, Watch, check_device, check_resolution, resolve_dtype, to_solution, to_tensor
+from .functional import (
+    COMPLEX,
+    Request,
+    Watch,
+    check_device,
+    check_resolution,
+    resolve_dtype,
+    to_solution,
+    to_tensor,
+    worst,
+)
 from .parametrisations import Parametrisation
 
 
@@ -38,6 +48,7 @@ class TorchPropagator(nn.Module):
         solver: a diffrax solver with adaptive steps in place of the fixed grid.
         rtol: relative tolerance of `solver`.
         atol: absolute tolerance of `solver`.
+        max_steps: most steps of `solver`.
 
     Raises:
         ProblemError: an argument breaks a rule.
@@ -73,12 +84,14 @@ class TorchPropagator(nn.Module):
         solver: Any = None,
         rtol: float | None = None,
         atol: float | None = None,
+        max_steps: int | None = None,
     ):
         super().__init__()
         dtype = resolve_dtype(dtype, [])
         self.problem = problem
-        self.options = dict(tol=tol, scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol)
-        Request(problem, None, {}, dtype=dtype, **self.options)  # refuses a wrong option now, not at the first call
+        options: dict[str, Any] = dict(tol=tol, scheme=scheme, memory=memory, rtol=rtol, atol=atol, max_steps=max_steps)
+        first = Request(problem, None, {}, dtype=dtype, solver=solver, **options)  # refuses a wrong option now
+        self.options = options | {"solver": first.options.solver}
         auto = isinstance(resolution, str) and resolution == "auto"
         self.resolution = None if auto else check_resolution(resolution)
         self.parametrisations: dict[str, Parametrisation | None] = {}
@@ -90,8 +103,8 @@ class TorchPropagator(nn.Module):
         if not isinstance(trainable, Iterable):
             parameters.fail("trainable", "be names, or a dict of parametrisations by name", f"is {trainable!r}")
         chosen = trainable if isinstance(trainable, Mapping) else dict.fromkeys(trainable)
-        for request, parametrisation in chosen.items():
-            for name, value in self._named(request):
+        for asked, parametrisation in chosen.items():
+            for name, value in self._named(asked):
                 self._add(name, value, parametrisation)
 
     def _named(self, request: str) -> list[tuple[str, np.ndarray]]:
@@ -168,6 +181,17 @@ class TorchPropagator(nn.Module):
         else:
             super().__setattr__(name, value)
 
+    def _apply(self, fn, recurse=True):
+        """Convert precision and device; a complex parameter stays complex, where `.to(torch.float32)` would cut it."""
+
+        def convert(tensor):
+            if not tensor.is_complex():
+                return fn(tensor)
+            parts = fn(torch.view_as_real(tensor))
+            return fn(tensor) if parts.is_complex() else torch.view_as_complex(parts.contiguous())
+
+        return super()._apply(convert, recurse)
+
     def physical_parameters(self) -> dict[str, torch.Tensor]:
         """The trainable parameters by name, in physical units."""
         return {name: getattr(self, name) for name in self.parametrisations}
@@ -204,8 +228,7 @@ class TorchPropagator(nn.Module):
         request, at = self._request(input_fields, params)
         out = request.run(at, requested(outputs))
         if not self.watch.warned:
-            time_error = out["time_error"].max() if "time_error" in out else 0.0
-            self.watch.warned = warn_above(float(out["z_error"].max()), float(time_error), request.tol, at)
+            self.watch.warned = warn_above(*worst(out), request.tol, at)
         return to_solution(out, request, at)
 
     def _request(self, input_fields: Any, params: dict[str, Any]) -> tuple[Request, Resolution]:

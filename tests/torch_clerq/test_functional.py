@@ -172,7 +172,11 @@ CASES = {
             "0.on": real(0.13),
         },
     ),
-    "batch": Case(PLAIN, {"input_fields": samples(2, 1), "detunings": real([0.3])}, fast=True),
+    "batch": Case(
+        PLAIN,
+        {"input_fields": samples(2, 1), "detunings": real([0.3]), "number_density": real(0.9, 1.2).view(2, 1)},
+        fast=True,
+    ),
     "lean": Case(
         PLAIN, {"input_fields": samples(1, real=True), "decay_rates": real([0.7])}, {"memory": "lean"}, fast=True
     ),
@@ -294,7 +298,7 @@ def test_results_are_the_callers_to_write_into(unwatched):
     assert torch.equal(case(*leaves), right)
 
 
-def test_an_empty_batch_gives_an_empty_batch(unwatched):
+def test_an_empty_batch_gives_an_empty_batch(fresh_watches):
     assert propagate(TWO_FIELDS, torch.zeros(0, 2, 41), **SMALL).shape == (0, 2, 5, 41)
 
 
@@ -422,7 +426,7 @@ REFUSALS = [
     (PLAIN, {"interaction_strengths": 1.0}, r"`interaction_strengths` must have shape .*\(1,\), but has shape \(\)"),
     (PLAIN, {"interaction_strengths": [1.0, 2.0]}, r"`interaction_strengths` must have shape .*has shape \(2,\)"),
     (PLAIN, {"energies": torch.zeros(3, 3)}, r"`energies` must have shape .*\(2,\), but has shape \(3, 3\)"),
-    (PLAIN, {"number_density": torch.ones(1)}, r"`number_density` must have shape .*\(z\) = \(5,\), but .*\(1,\)"),
+    (PLAIN, {"number_density": torch.ones(3)}, r"`number_density` must be a factor, .* samples, .*has shape \(3,\)"),
     (PLAIN, {"interaction_strengths": torch.ones(1, dtype=torch.float16)}, "must be float32 or .*torch.float16"),
     (PLAIN, {"interaction_strengths": torch.ones(1, dtype=torch.bfloat16)}, "must be float32 or .*torch.bfloat16"),
     (PLAIN, {"interaction_strengths": torch.ones(1, dtype=torch.bool)}, "must be float32 or float64.*torch.bool"),
@@ -480,6 +484,8 @@ REFUSALS = [
     (PLAIN, {"tol": "small"}, "`tol` must be positive, but is 'small'"),
     (PLAIN, {"rtol": -1.0}, "`rtol` must be positive, but is -1.0"),
     (PLAIN, {"atol": INF}, "`atol` must be positive, but is inf"),
+    (PLAIN, {"max_steps": 0, "solver": diffrax.Tsit5()}, "`max_steps` must be an integer of at least 1, but is 0"),
+    (PLAIN, {"max_steps": 10}, "`max_steps` must be left out without a `solver`"),
     (PLAIN, {"rtol": 1e-6}, "`rtol` must be left out without a `solver`"),
     (PLAIN, {"solver": "Tsit5"}, "`solver` must be a diffrax solver with error estimates, .*is 'Tsit5'"),
     (PLAIN, {"solver": diffrax.Tsit5}, "`solver` must be a diffrax solver with error estimates"),

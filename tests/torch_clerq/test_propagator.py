@@ -62,6 +62,20 @@ def test_precision_follows_torchs_default_and_the_modules_own(unwatched):
     assert module.float()().dtype == C64
 
 
+def test_a_complex_parameter_stays_complex():
+    module = layer("rabi_freq", problem=two_level(rabi_freq=0.7 + 0.1j, **GRID))
+    start = module.rabi_freq.detach().clone()
+    for change, dtype in (
+        (lambda m: m.float(), C64),
+        (lambda m: m.double(), C128),
+        (lambda m: m.to(F32), C64),
+        (lambda m: m.to(F64), C128),
+    ):
+        assert change(module).rabi_freq.dtype == dtype
+        torch.testing.assert_close(module.rabi_freq.detach().to(C128), start, rtol=1e-6, atol=0)
+        assert isinstance(module.rabi_freq, nn.Parameter)
+
+
 def test_a_wide_input_is_not_narrowed(unwatched):
     wave = torch.ones(1, 41, dtype=F64)
     assert TorchPropagator(PROBLEM, dtype=F32, **SMALL)(wave).dtype == C128
@@ -449,16 +463,17 @@ def test_shapes_and_laws_of_the_state(solution):
     for field, (a, b, factor) in enumerate([(0, 1, 0.9), (2, 1, -0.8)]):
         torch.testing.assert_close(solution.coherences[field], factor * rho[..., a, b])
     assert (torch.linalg.eigvalsh(rho) > -1e-6).all()
-    assert "density_matrix" not in repr(solution)
-    assert "states      (5, 41, 3, 3) complex128" in repr(solution)
+    assert "density_matrix (5, 41, 3, 3) complex128, populations (5, 41, 3) float64" in repr(solution)
 
 
 def test_what_is_not_asked_for_is_not_there(unwatched):
     solution = layer().solve()
     assert solution.fields.shape == (1, 5, 41)
     assert solution.density_matrix is solution.populations is solution.coherences is None
-    with pytest.raises(ProblemError, match=r"`outputs` must have names among density_matrix, .*has 'population'"):
-        layer().solve(outputs="population")
+    assert "states      not asked for" in repr(solution)
+    for outputs, has in (("population", "'population'"), (["populations", 3], "3"), (5, "5")):
+        with pytest.raises(ProblemError, match=f"`outputs` must have names among density_matrix, .*has {has}"):
+            layer().solve(outputs=outputs)
 
 
 def driven_system(shift):
