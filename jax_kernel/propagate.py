@@ -379,7 +379,7 @@ def check_tolerance(tol: float | None, dtype: str) -> float:
     """The tolerance, by default by precision."""
     if tol is None:
         return default_tolerance(dtype)
-    if not (isinstance(tol, (int, float)) and 0 < tol < math.inf):
+    if isinstance(tol, bool) or not (isinstance(tol, (int, float)) and 0 < tol < math.inf):
         parameters.fail("tol", "be positive", f"is {tol!r}")
     return float(tol)
 

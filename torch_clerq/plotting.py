@@ -69,6 +69,7 @@ def zt_map(solution: Solution, labels: Sequence[str] = ()) -> "Figure":
         panels = figure.subplots(len(fields), 1, sharex=True, squeeze=False)[:, 0]
         for panel, light, name in zip(panels, fields, names, strict=True):
             unit, power = _unit(light.max())
+            top = light.max() / unit or 1.0  # a dark field has a scale, too
             image = panel.pcolormesh(
                 time,
                 z,
