@@ -313,6 +313,21 @@ def check_solver(solver: Any, **tolerances: float | None) -> None:
             fail(name, "be left out without a `solver`, whose steps it bounds", f"is {value!r}")
 
 
+def narrowest_pulse(problem: Problem, given: Given) -> float:
+    """Smallest full width at half maximum of the pulses, where it can be seen: a longer step may miss the pulse."""
+    new = given.params.get("pulse_args", ({},) * len(problem.fields))
+    widths = [np.inf]
+    for k, field in enumerate(problem.fields):
+        args = dict(field.envelope.args) | new[k]
+        scale = {"sinc": None, "sech": pulses.SECH_FWHM}.get(field.envelope.name, 1.0)
+        for key, factor in (("fwhm", 1.0), ("width", scale)):
+            value = args.get(key)
+            if k in given.sampled or value is None or factor is None or not (np.isscalar(value) or is_concrete(value)):
+                continue
+            widths.append(factor * float(np.min(np.asarray(value))))
+    return min(widths)
+
+
 def edges(problem: Problem, given: Given) -> tuple[tuple[float, ...], ...]:
     """Times at which each field's pulse jumps, from its concrete arguments."""
     pulse_args = given.params.get("pulse_args", ({},) * len(problem.fields))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,7 @@ from .medium import optical_path
 from .problem import Problem
 from .program import Program, batch_shape, executable
 from .reading import is_integer
-from .resolution import SOLVER_CURE, Resolution, default_tolerance, search, warn_above
+from .resolution import SOLVER_CURE, Resolution, default_tolerance, longest_step, search, warn_above
 from .solution import Solution
 
 STAGE_BUDGET = 256 * 2**20
@@ -73,7 +74,7 @@ class Options:
             raise NotYetError('Argument `scheme` must be "cross", for the z-march of clerq is not there yet.')
         for name in ("rtol", "atol"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+            if value is not None and not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
                 parameters.fail(name, "be positive", f"is {value!r}")
         if self.max_steps is not None and not (is_integer(self.max_steps) and self.max_steps >= 1):
             parameters.fail("max_steps", "be an integer of at least 1", f"is {self.max_steps!r}")
@@ -170,6 +171,10 @@ def prepare(
         )
     jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
     steps = timesteps.build(problem.time, at.t_substeps, jumps, STEPS_PER_SEGMENT)
+    precision = np.finfo(options.dtype).eps * np.max(np.abs(problem.time))
+    if precision > 0.02 * longest_step(problem, at):
+        parameters.fail("dtype", "resolve the time steps (move the window to t = 0, or take float64)",
+                        f"{options.dtype} resolves only {precision:.1g} at these times")  # fmt: skip
     stage_bytes = steps.h.size * STAGES * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
     stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
     store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)
@@ -180,7 +185,7 @@ def prepare(
     signs = np.zeros((len(problem.fields), problem.num_states))
     for k, field in enumerate(problem.fields):
         signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
-    numbers = {
+    arrays = {
         "time": problem.time,
         "z": problem.z,
         "path": optical_path(problem),
@@ -194,12 +199,12 @@ def prepare(
     }
     if problem.b_field is not None:
         unit = GAUSS if problem.b_field.units == "gauss" else 1.0
-        numbers["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
+        arrays["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
     solver = options.solver_options()
     if solver is not None:
-        numbers["jumps"] = np.asarray(jumps)
+        arrays["jumps"] = np.asarray(jumps)
     elif "time_error" in outputs:
-        numbers["twin"] = twin.steps._asdict() | {"share": twin.share}
+        arrays["twin"] = twin.steps._asdict() | {"share": twin.share}
     program = Program(
         structure=structure,
         channel_decays=tuple(channel[0] for channel in channels),
@@ -211,7 +216,7 @@ def prepare(
         dtype=options.dtype,
         solver=solver,
     )
-    return Prepared(program, to_arrays(numbers, options.dtype))
+    return Prepared(program, to_arrays(arrays, options.dtype))
 
 
 def to_arrays(tree: Any, dtype: str) -> Any:
@@ -320,8 +325,12 @@ def propagate(
         edges = parameters.edges(problem, given)
         populated = "initial_state" in given.params
         prepared = prepare(problem, at, options, wanted, given.sampled, edges, populated, batch_size)
-        return executable(prepared.program)(prepared.numbers, tree)
+        out = executable(prepared.program)(prepared.numbers, tree)
+        if "time_error" in out and longest_step(problem, at) > narrowest:
+            out["time_error"] = jnp.full_like(out["time_error"], np.inf)  # run and twin may both miss the pulse
+        return out
 
+    narrowest = parameters.narrowest_pulse(problem, given)
     tol = check_tolerance(tol, options.dtype)
     at = resolution
     if isinstance(at, Resolution):
@@ -337,8 +346,8 @@ def propagate(
         check_finite(np.asarray(out["fields"]), problem, at, options)
         worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
         warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, at)
-    numbers = {"z": problem.z, "time": problem.time}
-    return Solution(**out, **to_arrays(numbers, options.dtype), resolution=at)
+    grids = to_arrays({"z": problem.z, "time": problem.time}, options.dtype)
+    return Solution(**out, **grids, resolution=at)
 
 
 def choose_resolution(problem: Problem, params: Mapping[str, Any] | None = None, **options: Any) -> Resolution:
@@ -379,7 +388,7 @@ def check_tolerance(tol: float | None, dtype: str) -> float:
     """The tolerance, by default by precision."""
     if tol is None:
         return default_tolerance(dtype)
-    if isinstance(tol, bool) or not (isinstance(tol, (int, float)) and 0 < tol < math.inf):
+    if isinstance(tol, bool) or not (isinstance(tol, numbers.Real) and 0 < float(tol) < math.inf):
         parameters.fail("tol", "be positive", f"is {tol!r}")
     return float(tol)
 

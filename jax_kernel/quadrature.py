@@ -81,5 +81,9 @@ def unresolved(rule: Rule, f):
 
     The two highest Legendre coefficients stand for the first one left out.
     """
-    last = f @ jnp.asarray(rule.coefficients[-2:], f.dtype).T
-    return jnp.max(jnp.abs(last), axis=-1) / (2 * len(rule.nodes) + 1)
+    return last_coefficients(rule, f) / (2 * len(rule.nodes) + 1)
+
+
+def last_coefficients(rule: Rule, f):
+    """The larger modulus of the two highest Legendre coefficients of f, given at the nodes along the last axis."""
+    return jnp.max(jnp.abs(f @ jnp.asarray(rule.coefficients[-2:], f.dtype).T), axis=-1)

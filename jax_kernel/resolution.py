@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .errors import ProblemError, ResolutionError, ResolutionWarning
+from .problem import Problem
 
 Z_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 SOLVER_CURE = "raise `max_steps`, loosen `rtol` and `atol`, or take an implicit solver, such as diffrax.Kvaerno5()"
@@ -43,8 +44,9 @@ def default_tolerance(dtype: str) -> float:
     return 1e-6 if dtype == "float64" else 1e-4
 
 
-def _next(ladder: tuple[int, ...], at_least: float) -> int | None:
-    return next((n for n in ladder if n >= at_least), None)
+def _next(ladder: tuple[int, ...], now: int, at_least: float) -> int | None:
+    """The first rung that is high enough, or the last above the present one, if there is any."""
+    return next((n for n in ladder if n >= at_least), ladder[-1] if now < ladder[-1] else None)
 
 
 def _predicted_nodes(tried: dict[int, float], tol: float) -> float:
@@ -83,10 +85,10 @@ def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, t
         next_z: int | None = z
         if not time_error <= tol:  # an error of fourth order; a run that blew up says nothing about its size
             growth = min(4.0, 1.1 * (time_error / tol) ** 0.25) if np.isfinite(time_error) else 2.0
-            next_t = _next(T_LADDER, max(t + 1, t * growth))
+            next_t = _next(T_LADDER, t, max(t + 1, t * growth))
         if np.isfinite(time_error) and not z_error <= tol:
             tried[z] = z_error
-            next_z = _next(Z_LADDER, max(z + 1, _predicted_nodes(tried, tol)))
+            next_z = _next(Z_LADDER, z, max(z + 1, _predicted_nodes(tried, tol)))
         if next_t is None or next_z is None:
             break
         at = Resolution(next_z, next_t)
@@ -97,10 +99,15 @@ def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, t
     )
 
 
-def warn_above(z_error: float, time_error: float | None, tol: float, at: Resolution) -> bool:
-    """Warn when an estimate is above the tolerance, saying what to raise; whether it did."""
+def longest_step(problem: Problem, at: Resolution) -> float:
+    """Length of an integrator step, in the problem's time."""
+    return (problem.t_max - problem.t_min) / problem.t_steps / at.t_substeps
+
+
+def warn_above(z_error: float, time_error: float | None, tol: float, at: Resolution, *, since: float = 0.0) -> bool:
+    """Warn when an estimate is above the tolerance and ten times `since`, saying what to raise; whether it did."""
     late = [("z_nodes", z_error, at.z_nodes), ("t_substeps", time_error or 0.0, at.t_substeps)]
-    late = [(name, error, value) for name, error, value in late if not error <= tol]
+    late = [(name, error, value) for name, error, value in late if not error <= max(tol, 10 * since)]
     if late:
         text = " and ".join(f"`{name}` above {value} (estimated error {error:.1e})" for name, error, value in late)
         warnings.warn(

@@ -14,7 +14,7 @@ class Solution(eqx.Module):
         time: retarded times, shape (time,).
         z_error: estimated error of the fields from the z-nodes, relative to each field's peak, shape (*batch,).
         time_error: likewise from the time steps; None with `solver=`, whose error rtol and atol bound. Both estimates
-            are of the fields, not of the state, and inf where the solution did not stay finite.
+            are inf where the solution did not stay finite. Where states are asked for, they cover those, too.
         density_matrix: averaged over the velocity classes, shape (*batch, z, time, level, level).
         populations: its diagonal, shape (*batch, z, time, level).
         coherences: Σ f ρ_ab over the pairs (a, b) of each field, which is its source, shape (*batch, field, z, time).

@@ -16,7 +16,7 @@ from jax_kernel.errors import NotYetError, ProblemError
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
 from jax_kernel.propagate import Options, check_finite, check_problem, check_tolerance, prepare, to_arrays
-from jax_kernel.resolution import Resolution, search, warn_above
+from jax_kernel.resolution import Resolution, longest_step, search, warn_above
 from jax_kernel.solution import Solution
 
 from . import bridge
@@ -104,16 +104,21 @@ def _look(problem: Problem) -> Callable[[str, torch.Tensor], Any]:
 
 
 class Watch:
-    """Decides at which calls the resolution is estimated, and warns once: at calls 1, 2, 4, 8 …."""
+    """Decides at which calls the resolution is estimated, and warns of them: at calls 1, 2, 4, 8 …."""
 
     def __init__(self):
-        self.calls, self.warned = 0, False
+        self.calls, self.warned = 0, 0.0
 
     def __call__(self, request: "Request", at: Resolution) -> None:
         """Count a call; where it is due, estimate the errors and warn of one above the tolerance."""
         self.calls += 1
-        if not self.warned and self.calls & (self.calls - 1) == 0:
-            self.warned = warn_above(*request.errors(at), request.tol, at)
+        if self.calls & (self.calls - 1) == 0:
+            self.warn(*request.errors(at), request.tol, at)
+
+    def warn(self, z_error: float, time_error: float, tol: float, at: Resolution) -> None:
+        """Warn of an error above the tolerance, and again only when it has grown tenfold."""
+        if warn_above(z_error, time_error, tol, at, since=self.warned):
+            self.warned = max(z_error, time_error)
 
 
 @lru_cache(maxsize=256)
@@ -170,6 +175,7 @@ class Request:
         looked_at = self.given.map(_look(problem))
         parameters.check(problem, looked_at)
         self.edges = parameters.edges(problem, looked_at)
+        self.narrowest = parameters.narrowest_pulse(problem, looked_at)
         fields = {} if given.input_fields is None else {"input_fields": self.given.input_fields}
         self.batch_size = math.prod(batch_shape(self.given.params | fields))
         merged = parameters.merge(problem, self.given, _defaults(problem, self.options.dtype))
@@ -191,7 +197,10 @@ class Request:
             fields = out["fields"].detach().numpy()
             if not np.isfinite(fields.view(self.options.dtype)).all():
                 check_finite(fields, self.problem, at, self.options)
-        return out | {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
+        estimates = {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
+        if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest:
+            estimates["time_error"] = torch.full_like(estimates["time_error"], math.inf)  # the twin may miss it, too
+        return out | estimates
 
     def errors(self, at: Resolution) -> tuple[float, float]:
         """Estimated (z, time) errors at a resolution, the worst of the batch, from the values of now."""

@@ -76,7 +76,7 @@ def zt_map(solution: Solution, labels: Sequence[str] = ()) -> "Figure":
                 light / unit,
                 cmap="magma_r",
                 vmin=0.0,
-                vmax=light.max() / unit or 1.0,
+                vmax=top,
                 shading="gouraud",
                 rasterized=True,
             )

@@ -10,7 +10,7 @@ from torch import nn
 from jax_kernel import parameters, pulses
 from jax_kernel.problem import Problem
 from jax_kernel.propagate import requested
-from jax_kernel.resolution import Resolution, warn_above
+from jax_kernel.resolution import Resolution
 from jax_kernel.solution import Solution
 
 from . import bridge
@@ -227,8 +227,7 @@ class TorchPropagator(nn.Module):
         """
         request, at = self._request(input_fields, params)
         out = request.run(at, requested(outputs))
-        if not self.watch.warned:
-            self.watch.warned = warn_above(*worst(out), request.tol, at)
+        self.watch.warn(*worst(out), request.tol, at)
         return to_solution(out, request, at)
 
     def _request(self, input_fields: Any, params: dict[str, Any]) -> tuple[Request, Resolution]:

@@ -227,3 +227,26 @@ def test_solution_prints_four_lines(x64):
     text = repr(propagate(two_level(t_steps=20), resolution=FINE, tol=1.0))
     assert len(text.splitlines()) == 5
     assert "error       z " in text
+
+
+def test_a_pulse_between_all_stages_is_not_overlooked(x64):
+    problem = two_level(args={"n_pi": 1.0, "centre": 0.0437, "fwhm": 1e-4}, rabi_freq=1.0, t_steps=30)
+    with pytest.raises(ResolutionError, match="inf"):
+        propagate(problem)
+    with pytest.warns(ResolutionWarning, match="`t_substeps`"):
+        assert propagate(problem, resolution=Resolution(12, 1)).time_error == np.inf
+
+
+def test_estimates_cover_the_states_that_are_asked_for(x64):
+    problem = two_level(envelope="square", args={"ampl": 1.0, "on": -4.0, "off": 8.0}, rabi_freq=3.0, g=0.0, t_steps=60)
+    outputs = ("populations",)
+    fine = propagate(problem, resolution=Resolution(12, 16), tol=1.0, outputs=outputs).populations
+    with pytest.warns(ResolutionWarning):
+        coarse = propagate(problem, resolution=Resolution(12, 1), outputs=outputs)
+    assert np.max(np.abs(coarse.populations - fine)) < 2 * float(coarse.time_error)
+
+
+def test_float32_far_from_time_zero_is_refused():
+    problem = two_level(args={"ampl": 1.0, "centre": 1e5, "fwhm": 1.0}, t_min=1e5 - 3, t_max=1e5 + 3)
+    with pytest.raises(ProblemError, match="float64"):
+        propagate(problem, resolution=FINE)
