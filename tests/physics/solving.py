@@ -19,10 +19,10 @@ from tests.physics import closed_forms
 
 FAR = 1e8
 TOLERANCE = 1e-6
-FINE_TWO_LEVEL = Resolution(32, 8)
+FINE_TWO_LEVEL = Resolution(40, 8)
 FINE_LAMBDA = Resolution(24, 16)
 FINE_THERMAL = Resolution(16, 4)
-FINE_V = Resolution(32, 4)
+FINE_V = Resolution(40, 4)
 FACTOR = 1.5  # the estimates are of the first neglected order, which at one or two steps an interval is not all
 
 

@@ -100,8 +100,10 @@ def test_what_is_no_problem_is_refused(stem, problem_file):
 @pytest.mark.parametrize(
     "stem", ["mbs-lambda-adiabatons__mbs-lambda-adiabatons-intuitive", "plotting__plotting-two-level"]
 )
-def test_auto_finds_the_stored_resolution(stem, problem_file, x64):
-    assert propagate(Problem.from_json(problem_file(stem))).resolution == RESOLUTIONS[stem]
+def test_auto_finds_a_resolution(stem, problem_file, x64):
+    solution = propagate(Problem.from_json(problem_file(stem)))
+    assert max(float(solution.z_error), float(solution.time_error)) <= 1e-6
+    assert solution.resolution.t_substeps == RESOLUTIONS[stem].t_substeps
 
 
 @pytest.mark.filterwarnings("ignore")  # clerq's own
