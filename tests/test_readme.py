@@ -34,5 +34,6 @@ def test_commands_are_real():
 
 
 def test_figures_exist():
+    assert "_TABLE" not in README
     for path in re.findall(r"!\[.*?\]\((.*?)\)", README):
         assert (ROOT / path).exists()
