@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy.special import ive
 
+from jax_kernel.doppler import level_damping_rates
 from jax_kernel.errors import ProblemError
 from jax_kernel.medium import optical_path
 from jax_kernel.problem import Problem
@@ -151,12 +152,7 @@ def optical_depth(problem: Problem, field: int | str = 0) -> float | None:
 
 def _rate(problem: Problem, level: int) -> float:
     """Rate at which a level loses its coherence, dephasing included, cyclic."""
-    return sum(
-        decay.rate * factor**2
-        for decay in problem.decays
-        for (_, origin), factor in zip(decay.channels, decay.factors, strict=True)
-        if origin == level
-    )
+    return float(level_damping_rates(problem)[level]) / np.pi
 
 
 def storage_limit(problem: Problem, field: int | str = 0) -> float | None:
