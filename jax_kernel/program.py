@@ -12,7 +12,7 @@ from jax.lax import stop_gradient
 from . import adaptive, doppler, pulses, quadrature
 from .errors import ProblemError
 from .generator import Structure
-from .integrate import STAGES, Inputs, integrate
+from .integrate import STAGES, Inputs, Observed, integrate
 from .parameters import AXES
 from .rhs import Coefficients
 
@@ -135,30 +135,44 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     inside = jnp.einsum("tfcn,zn->fczt", seen.source, integral)
     fields = entrance[:, None, :] + jax.lax.complex(inside[:, 0], inside[:, 1])
     out = {"fields": fields}
-    if outputs & {"z_error", "time_error"}:
-        peaks = jnp.max(jnp.abs(stop_gradient(fields)), axis=(1, 2))
-        rounding = 0.01 * float(np.sqrt(np.finfo(program.dtype).eps))  # below it a field is noise of the others
-        peaks = jnp.maximum(peaks, rounding * jnp.max(peaks))
-        peaks = jnp.where(peaks > 0, peaks, 1)
     if "z_error" in outputs:
-        missed = jnp.max(quadrature.unresolved(rule, stop_gradient(seen.source)), axis=(0, 2))
-        out["z_error"] = _worst(missed / peaks, seen.source)
-        if want_average:
-            tail = quadrature.last_coefficients(rule, stop_gradient(seen.average))
-            out["z_error"] = jnp.maximum(out["z_error"], _worst(tail, seen.average))
+        out["z_error"] = _z_error(program, rule, fields, seen)
     if "time_error" in outputs and program.solver is None:
         twin = numbers["twin"]
         still = stop_gradient((coefficients, state, _at_stages(program, numbers, params, twin)))
         other = integrate(Inputs(*still), h=twin["h"], store_stages=False, **common)
         other = jax.tree.map(lambda x: x[twin["at"]], other)
-        difference = twin["share"] * jnp.abs((stop_gradient(seen.source) - other.source) @ running.T)
-        out["time_error"] = _worst(jnp.max(difference, axis=(0, 2, 3)) / peaks, seen.source, other.source)
-        if want_average:
-            difference = twin["share"] * jnp.abs(stop_gradient(seen.average) - other.average)
-            out["time_error"] = jnp.maximum(out["time_error"], _worst(difference, seen.average, other.average))
+        out["time_error"] = _time_error(program, running, fields, seen, other, twin["share"])
     if want_average:
         out |= _states(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
     return {name: out[name] for name in sorted(outputs & out.keys())}
+
+
+def _peaks(program: Program, fields):
+    """Peak of each field, to which its errors are relative, shape (field,)."""
+    peaks = jnp.max(jnp.abs(stop_gradient(fields)), axis=(1, 2))
+    rounding = 0.01 * float(np.sqrt(np.finfo(program.dtype).eps))  # below it a field is noise of the others
+    peaks = jnp.maximum(peaks, rounding * jnp.max(peaks))
+    return jnp.where(peaks > 0, peaks, 1)
+
+
+def _z_error(program: Program, rule, fields, seen: Observed):
+    """What the polynomials in z miss, of the fields and of the states where those are observed."""
+    missed = jnp.max(quadrature.unresolved(rule, stop_gradient(seen.source)), axis=(0, 2))
+    error = _worst(missed / _peaks(program, fields), seen.source)
+    if seen.average is None:
+        return error
+    return jnp.maximum(error, _worst(quadrature.last_coefficients(rule, stop_gradient(seen.average)), seen.average))
+
+
+def _time_error(program: Program, running, fields, seen: Observed, other: Observed, share):
+    """Richardson's estimate from a run with other steps, of the fields and of the states where those are observed."""
+    difference = share * jnp.abs((stop_gradient(seen.source) - other.source) @ running.T)
+    error = _worst(jnp.max(difference, axis=(0, 2, 3)) / _peaks(program, fields), seen.source, other.source)
+    if seen.average is None or other.average is None:
+        return error
+    difference = share * jnp.abs(stop_gradient(seen.average) - other.average)
+    return jnp.maximum(error, _worst(difference, seen.average, other.average))
 
 
 def _worst(errors, *runs):
