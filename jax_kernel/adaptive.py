@@ -7,7 +7,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 
-from .integrate import Observed, derivative, observe
+from .integrate import Run, derivative, observe
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ def largest(error):
     return jnp.max(jnp.abs(error))
 
 
-def integrate(options: SolverOptions, coefficients, state, drive, time, jumps, *, structure, running, want_average):
+def integrate(
+    options: SolverOptions, coefficients, state, drive, time, jumps, *, structure, running, want_average
+) -> Run:
     """Integrate the medium with steps no longer than one interval of the time grid.
 
     Args:
@@ -43,17 +45,17 @@ def integrate(options: SolverOptions, coefficients, state, drive, time, jumps, *
         time: times at which the solution is kept, shape (time,).
         jumps: times that a step must not straddle, shape (jump,).
         structure: which elements there are.
-        running: the running z-integral, shape (z, z).
+        running: the running z-integral, shape (z, z) or (field, z, z).
         want_average: whether to keep the class-averaged state.
 
     Returns:
-        What was observed at each time; NaN where the solver gave up.
+        The run; NaN from where the solver gave up.
     """
 
     def slope(t, y, args):
         return derivative(structure, coefficients, running, y, drive(t))
 
-    def seen(t, y, args) -> Observed:
+    def seen(t, y, args):
         return observe(structure, want_average, coefficients, y)
 
     interval = time[1] - time[0]
@@ -67,10 +69,12 @@ def integrate(options: SolverOptions, coefficients, state, drive, time, jumps, *
         time[-1],
         interval / 10,
         state,
-        saveat=diffrax.SaveAt(ts=time, fn=seen),
+        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=time, fn=seen), diffrax.SubSaveAt(t1=True)]),
         stepsize_controller=controller,
         max_steps=options.max_steps,
         throw=False,
     )
+    seen_, end = solution.ys
     ok = solution.result == diffrax.RESULTS.successful
-    return jax.tree.map(lambda x: jnp.where(ok, x, jnp.nan), solution.ys)
+    seen_, end = jax.tree.map(lambda x: jnp.where(ok | jnp.isfinite(x), x, jnp.nan), (seen_, end[0]))
+    return Run(seen_, jnp.where(ok, end, jnp.nan))

@@ -7,7 +7,8 @@ Detunings here are cyclic, like every frequency a user meets. The density is exp
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,9 +27,11 @@ def level_doppler_slopes(problem: Problem) -> np.ndarray:
         problem: The problem whose fields carry the Doppler factors.
 
     Returns:
-        Minus the sum of sign * factor_doppler_shift over the fields that have the level as an upper level, shape
-        (level,), dimensionless.
+        The problem's own `level_doppler_slopes`, or by the rule of clerq minus the sum of sign * factor_doppler_shift
+        over the fields that have the level as an upper level; shape (level,), dimensionless.
     """
+    if problem.level_doppler_slopes is not None:
+        return np.asarray(problem.level_doppler_slopes)
     slopes = np.zeros(problem.num_states)
     for field in problem.fields:
         sign = 1.0 if field.detuning_positive else -1.0
@@ -49,6 +52,8 @@ def level_damping_rates(problem: Problem) -> np.ndarray:
     for decay in problem.decays:
         for (_, origin), factor in zip(decay.channels, decay.factors, strict=True):
             rates[origin] += math.pi * decay.rate * factor**2
+        if decay.operator is not None:
+            rates += math.pi * decay.rate * np.sum(np.abs(np.asarray(decay.operator)) ** 2, axis=0)
     return rates
 
 
@@ -97,6 +102,8 @@ def shifts(velocity_classes: VelocityClasses | None, problem: Problem | None = N
     if velocity_classes is None:
         return np.zeros(1)
     grid = velocity_classes
+    if grid.quadrature is not None:
+        return grid.thermal_width * gauss_hermite(grid.nodes).nodes
     low, high, spacing = grid.thermal_delta_min, grid.thermal_delta_max, grid.thermal_delta_spacing
     if spacing is not None:
         if isinstance(spacing, str):  # "auto"
@@ -116,6 +123,60 @@ def shifts(velocity_classes: VelocityClasses | None, problem: Problem | None = N
     outer = np.linspace(low, high, grid.thermal_delta_steps + 1)
     inner = np.linspace(inner_low, inner_high, grid.thermal_delta_inner_steps + 1)
     return np.unique(np.concatenate([outer, inner])) / (2 * math.pi)
+
+
+class GaussHermite(NamedTuple):
+    """Gauss-Hermite quadrature of the thermal distribution; NumPy arrays of shape (class,).
+
+    Attributes:
+        nodes: Doppler shifts in units of the thermal width, ascending.
+        weights: Their weights, with sum 1.
+    """
+
+    nodes: np.ndarray
+    weights: np.ndarray
+
+
+@lru_cache(maxsize=16)
+def gauss_hermite(nodes: int) -> GaussHermite:
+    """The rule with so many nodes (Abramowitz and Stegun 25.4.46)."""
+    x, w = np.polynomial.hermite.hermgauss(nodes)
+    return GaussHermite(x, w / w.sum())
+
+
+def class_weights(problem: Problem) -> np.ndarray:
+    """The weight of each velocity class, shape (class,), with sum 1."""
+    classes = problem.velocity_classes
+    if classes is not None and classes.quadrature is not None:
+        return gauss_hermite(classes.nodes).weights
+    shifts = problem.doppler_shifts
+    return weights(shifts, quadrature_weights(shifts), problem.thermal_width)
+
+
+def echo(problem: Problem) -> float:
+    """The largest wrong revival of a coherence in the time window, as a part of the coherence.
+
+    A coherence of two levels whose Doppler slopes differ by b dephases as the characteristic function of the
+    distribution, exp(-(pi b w t)^2); a finite number of classes follows it until they rephase. The damping of the
+    coherence counts in favour.
+
+    Args:
+        problem: Gives the classes, the Doppler slopes, the decays and the time window.
+
+    Returns:
+        The largest |sum_v w_v exp(-2 pi i b shift_v t) - exp(-(pi b w t)^2)| exp(-damping t), 0 without motion.
+    """
+    shifts, weights_ = problem.doppler_shifts, class_weights(problem)
+    slopes, rates = level_doppler_slopes(problem), level_damping_rates(problem)
+    time = np.linspace(0, problem.t_max - problem.t_min, 2 * problem.t_steps + 1)
+    first, second = np.triu_indices(problem.num_states, 1)
+    worst = 0.0
+    for b, damping in {(abs(slopes[i] - slopes[j]), rates[i] + rates[j]) for i, j in zip(first, second, strict=True)}:
+        if b > 0:
+            sums = np.exp(-2j * np.pi * b * time[:, None] * shifts) @ weights_
+            wanted = np.exp(-((np.pi * b * problem.thermal_width * time) ** 2))
+            worst = max(worst, float(np.max(np.abs(sums - wanted) * np.exp(-damping * time))))
+    return worst
 
 
 def quadrature_weights(shifts: np.ndarray) -> np.ndarray:

@@ -52,11 +52,28 @@ class Field:
 
 @dataclass(frozen=True)
 class Decay:
-    """Collapse operators factor sqrt(2 pi rate) |to><from| for channels (to, from); (i, i) is pure dephasing."""
+    """Collapse operators of one rate.
+
+    Attributes:
+        rate: Cyclic.
+        channels: Pairs (to, from), each with a collapse operator factor sqrt(2 pi rate) |to><from| of its own; (i, i)
+            is pure dephasing.
+        factors: Factor of each channel.
+        operator: In place of channels, a matrix M (to, from) of the collapse operator sqrt(2 pi rate) M, whose
+            elements decay coherently; None for channels.
+    """
 
     rate: float
     channels: tuple[tuple[int, int], ...]
     factors: tuple[float, ...]
+    operator: tuple[tuple[complex | float, ...], ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of a problem file."""
+        if self.operator is not None:
+            return {"rate": self.rate, "operator": [list(row) for row in self.operator]}
+        channels = [list(pair) for pair in self.channels]
+        return {"rate": self.rate, "channels": channels, "factors": list(self.factors)}
 
 
 @dataclass(frozen=True)
@@ -71,7 +88,10 @@ class MagneticField:
 
 @dataclass(frozen=True)
 class VelocityClasses:
-    """The grid of Doppler shifts and the 1/e half-width of their distribution, cyclic; see `jax_kernel.doppler`."""
+    """The Doppler shifts and the 1/e half-width of their distribution, cyclic; see `jax_kernel.doppler`.
+
+    `quadrature` "gauss-hermite" with its number of `nodes` takes the place of the grid of clerq's `thermal_delta` keys.
+    """
 
     thermal_width: float = 1.0
     thermal_delta_min: float = 0.0
@@ -82,10 +102,17 @@ class VelocityClasses:
     thermal_delta_inner_steps: int = 0
     thermal_delta_spacing: float | str | None = None
     thermal_delta_echo_tolerance: float = 1e-6
+    quadrature: str | None = None
+    nodes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys that clerq accepts together."""
+        """The keys that are accepted together."""
         content = asdict(self)
+        if self.quadrature is not None:
+            return {
+                key: content[key] for key in ("thermal_width", "quadrature", "nodes", "thermal_delta_echo_tolerance")
+            }
+        del content["quadrature"], content["nodes"]
         if self.thermal_delta_spacing is None:
             del content["thermal_delta_spacing"]
         if self.thermal_delta_spacing != "auto":

@@ -2,14 +2,16 @@
 
 The density matrix is Hermitian, so it is stored as real components: the populations ρ_ii, then Re ρ_ij, then Im ρ_ij
 of the kept coherences i < j. Only elements that the populated levels can reach through the drive and the decays are
-kept; the others stay exactly zero. Which elements those are depends on structure (pairs and channels), never on
-today's rates or fields, so that a quantity that is zero now keeps its gradient.
+kept; the others stay exactly zero. Which elements those are depends on structure (pairs, channels and the nonzeros of
+dense collapse operators), never on today's rates or fields, so that a quantity that is zero now keeps its gradient.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
 
 Pair = tuple[int, int]
 
@@ -32,6 +34,7 @@ class Structure:
         num_states: number of levels.
         pairs: (field, lower, upper) of every driven pair with a nonzero factor.
         channels: (lower, upper) = (to, from) of every decay channel with a nonzero factor; equal for pure dephasing.
+        operators: the nonzeros (to, from) of each dense collapse operator.
         num_fields: number of fields.
         populations: kept levels.
         coherences: kept pairs (i, j), i < j.
@@ -41,6 +44,7 @@ class Structure:
     num_fields: int
     pairs: tuple[tuple[int, int, int], ...]
     channels: tuple[Pair, ...]
+    operators: tuple[tuple[Pair, ...], ...]
     populations: tuple[int, ...]
     coherences: tuple[Pair, ...]
 
@@ -51,16 +55,18 @@ class Structure:
         num_fields: int,
         pairs: Iterable[tuple[int, int, int]],
         channels: Iterable[Pair],
-        populated: Iterable[int],
+        start: Iterable[Pair],
+        operators: Iterable[tuple[Pair, ...]] = (),
     ) -> "Structure":
-        """Close the set of populated levels under the drive and the decays, and keep what was reached."""
-        pairs, channels = tuple(pairs), tuple(channels)
-        kept = _reachable(pairs, channels, populated)
+        """Close the set of elements at the start under the drive and the decays, and keep what was reached."""
+        pairs, channels, operators = tuple(pairs), tuple(channels), tuple(operators)
+        kept = _reachable(pairs, channels, operators, start)
         return cls(
             num_states,
             num_fields,
             pairs,
             channels,
+            operators,
             tuple(sorted(i for i, j in kept if i == j)),
             tuple(sorted((i, j) for i, j in kept if i < j)),
         )
@@ -122,16 +128,58 @@ class Structure:
             (c, kept[a, a][0], kept[b, b][0]) for c, (a, b) in enumerate(self.channels) if a != b and (b, b) in kept
         )
 
+    def dissipator(self, operator: np.ndarray) -> np.ndarray:
+        """M ρ M† − ½{M†M, ρ} of a matrix M, on the kept components; shape (component, component)."""
+        columns = []
+        for (i, j), parts in sorted(self._index.items(), key=lambda item: item[1][0]):
+            unit = np.zeros((self.num_states, self.num_states), complex)
+            unit[i, j] = unit[j, i] = 1
+            columns.append((parts[0], unit))
+            if parts[1] is not None:
+                turned = np.zeros_like(unit)
+                turned[i, j], turned[j, i] = 1j, -1j
+                columns.append((parts[1], turned))
+        matrix = np.zeros((self.num_components, self.num_components))
+        both = operator.conj().T @ operator
+        for column, unit in columns:
+            change = operator @ unit @ operator.conj().T - (both @ unit + unit @ both) / 2
+            for (i, j), (real, imaginary) in self._index.items():
+                matrix[real, column] = change[i, j].real
+                if imaginary is not None:
+                    matrix[imaginary, column] = change[i, j].imag
+        return matrix
 
-def _reachable(pairs, channels, populated) -> set[Pair]:
-    """Elements (i <= j) that the populated levels reach through the commutator with the drive and the decays."""
+    @cached_property
+    def mixing_terms(self) -> tuple[tuple[int, int], ...]:
+        """The nonzeros (out, source) of the dissipators of all dense operators, whatever the values of theirs."""
+        support = np.zeros((self.num_components,) * 2, bool)
+        generic = np.random.default_rng(0)
+        for nonzeros in self.operators:
+            operator = np.zeros((self.num_states,) * 2, complex)
+            for at in nonzeros:
+                operator[at] = complex(*generic.normal(size=2))
+            support |= np.abs(self.dissipator(operator)) > 1e-12
+        return tuple((int(out), int(source)) for out, source in np.argwhere(support))
+
+    def mixing(self, operators: Iterable[np.ndarray]) -> np.ndarray:
+        """The values of `mixing_terms` for each operator, shape (operator, term)."""
+        matrices = [self.dissipator(operator) for operator in operators]
+        values = [matrix[term] for matrix in matrices for term in self.mixing_terms]
+        return np.reshape(values, (len(matrices), len(self.mixing_terms)))
+
+
+def _reachable(pairs, channels, operators, start) -> set[Pair]:
+    """Elements (i <= j) that those at the start reach through the commutator with the drive and the decays."""
     partners: dict[int, set[int]] = {}
     for _, a, b in pairs:
         partners.setdefault(a, set()).add(b)
         partners.setdefault(b, set()).add(a)
     fed = [(a, b) for a, b in channels if a != b]
+    for nonzeros in operators:  # the anticommutator with M†M mixes the levels of one row
+        for a, b in nonzeros:
+            partners.setdefault(b, set()).update(j for i, j in nonzeros if i == a)
     kept: set[Pair] = set()
-    fresh = [(i, i) for i in populated]
+    fresh = [(min(pair), max(pair)) for pair in start]
     while fresh:
         i, j = pair = fresh.pop()
         if pair in kept:
@@ -139,5 +187,6 @@ def _reachable(pairs, channels, populated) -> set[Pair]:
         kept.add(pair)
         nearby = [(k, j) for k in partners.get(i, ())] + [(i, k) for k in partners.get(j, ())]
         nearby += [(a, a) for a, b in fed if i == j == b]
+        nearby += [(a, c) for nonzeros in operators for a, b in nonzeros if b == i for c, d in nonzeros if d == j]
         fresh += [(min(pair), max(pair)) for pair in nearby]
     return kept

@@ -73,6 +73,18 @@ class Observed(NamedTuple):
     average: Float[Array, "time component z"] | None
 
 
+class Run(NamedTuple):
+    """What an integration returns.
+
+    Attributes:
+        seen: what was observed.
+        end: the state at the end, shape (component, class, z).
+    """
+
+    seen: Observed
+    end: Float[Array, "component class z"]
+
+
 class _Stages(NamedTuple):
     """The per-stage constants of one segment, one row a stage."""
 
@@ -99,8 +111,11 @@ def _stages(h) -> _Stages:
 
 
 def field_at_nodes(drive, source, running):
-    """Ω at the z-nodes from Ω at the entrance (…, field, 2) and the source (…, field, 2, z)."""
-    return drive[..., None] + source @ running.T
+    """Ω at the z-nodes from Ω at the entrance (…, field, 2) and the source (…, field, 2, z).
+
+    `running` integrates from the entrance to each node, shape (z, z); (field, z, z) where fields enter at either end.
+    """
+    return drive[..., None] + source @ jnp.swapaxes(running, -1, -2)
 
 
 def derivative(structure: Structure, coefficients: Coefficients, running, state, drive):
@@ -145,35 +160,36 @@ def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, 
     end, (seen, kept) = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
     last = observe(structure, want_average, coefficients, end)
     seen = jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b[None]]), seen, last)
-    return seen, (kept, end)
+    return Run(seen, end), kept
 
 
-def integrate_plain(inputs: Inputs, *, structure, running, h, want_average, store_stages=False) -> Observed:
+def integrate_plain(inputs: Inputs, *, structure, running, h, want_average, store_stages=False) -> Run:
     """`integrate` without its hand-written adjoint: for forward mode and higher derivatives, and its test."""
     return _march(structure, want_average, "nothing", inputs, running, h)[0]
 
 
 @eqx.filter_custom_vjp
-def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stages) -> Observed:
+def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stages) -> Run:
     """Integrate the medium over all steps.
 
     Args:
         inputs: the differentiable numbers.
         structure: which elements there are; static.
-        running: the running z-integral, shape (z, z).
+        running: the running z-integral, shape (z, z) or (field, z, z).
         h: step lengths, shape (segment, step); a step of length 0 changes nothing and serves as padding.
         want_average: whether to keep the class-averaged state; static.
         store_stages: whether a gradient stores every stage, or one state per segment and computes it again; static.
 
     Returns:
-        What was observed at the start of each step and at the end.
+        What was observed at the start of each step and at the end, and the end itself.
     """
     return _march(structure, want_average, "nothing", inputs, running, h)[0]
 
 
 @integrate.def_fwd
 def _integrate_fwd(perturbed, inputs, *, structure, running, h, want_average, store_stages):
-    return _march(structure, want_average, "stages" if store_stages else "segments", inputs, running, h)
+    run, kept = _march(structure, want_average, "stages" if store_stages else "segments", inputs, running, h)
+    return run, (kept, run.end)
 
 
 @integrate.def_bwd
@@ -183,12 +199,14 @@ def _integrate_bwd(residuals, cotangent, perturbed, inputs, *, structure, runnin
     segments, steps = h.shape
 
     def given(x, *shape):
-        return jnp.zeros((segments * steps + 1, *shape, running.shape[0]), end.dtype) if x is None else x
+        return jnp.zeros((*shape, end.shape[-1]), end.dtype) if x is None else x
 
+    points = segments * steps + 1
     seen_bar = Observed(
-        given(cotangent.source, *inputs.drive.shape[3:]),
-        given(cotangent.average, end.shape[0]) if want_average else None,
+        given(cotangent.seen.source, points, *inputs.drive.shape[3:]),
+        given(cotangent.seen.average, points, end.shape[0]) if want_average else None,
     )
+    end_bar = given(cotangent.end, *end.shape[:-1])
     last_bar = jax.tree.map(lambda x: x[-1], seen_bar)
     seen_bar = jax.tree.map(lambda x: x[:-1].reshape(segments, steps, *x.shape[1:]), seen_bar)
 
@@ -208,7 +226,7 @@ def _integrate_bwd(residuals, cotangent, perturbed, inputs, *, structure, runnin
             _material(structure, coefficients, states, rabi, slope_bar, source_bar, seen_bar.average),
         )
 
-    state_bar = _observe_transpose(structure, coefficients, last_bar, jnp.zeros_like(end))
+    state_bar = _observe_transpose(structure, coefficients, last_bar, end_bar)
     state_bar, (drive_bar, coefficients_bar) = jax.lax.scan(
         segment, state_bar, (inputs.drive, h, kept, seen_bar), reverse=True
     )

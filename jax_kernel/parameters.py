@@ -24,11 +24,14 @@ PARAMETERS = (
     "number_density",
     "thermal_width",
     "initial_state",
+    "initial_density_matrix",
+    "level_detunings",
+    "level_doppler_slopes",
 )
 """Names of the parameters, in the order of the documentation of `propagate`."""
 
 _NONNEGATIVE = ("decay_scale", "decay_rates", "number_density")
-_COMPLEX = ("rabi_freq",)
+_COMPLEX = ("rabi_freq", "initial_density_matrix")
 
 
 AXES: dict[str, tuple[str, ...]] = {
@@ -38,6 +41,9 @@ AXES: dict[str, tuple[str, ...]] = {
     "decay_rates": ("decay",),
     "energies": ("level",),
     "initial_state": ("level",),
+    "initial_density_matrix": ("z", "class", "level", "level"),
+    "level_detunings": ("level",),
+    "level_doppler_slopes": ("level",),
 }
 """Axes of each parameter behind its batch axes, where it has any; `number_density` may have z."""
 
@@ -49,9 +55,18 @@ def _check_shape(problem: Problem, name: str, shape: tuple[int, ...]) -> None:
             fail(name, f"be a factor, shape () or (*batch, 1), or samples, shape (*batch, z) with z = {points}",
                  f"has shape {shape}")  # fmt: skip
         return
+    if name == "initial_density_matrix":
+        levels = problem.num_states
+        sizes = (problem.z_steps + 1, len(problem.doppler_shifts), levels, levels)
+        own = shape[-4:]
+        fits = len(own) == 4 and own[2:] == sizes[2:] and own[0] in (1, sizes[0]) and own[1] in (1, sizes[1])
+        if not fits:
+            fail(name, f"have shape (*batch, z, class, level, level) with (z, class, level, level) = {sizes}, where z "
+                 "and class may be 1", f"has shape {shape}")  # fmt: skip
+        return
     axes = AXES.get(name, ())
-    sizes = {"field": len(problem.fields), "level": problem.num_states, "decay": len(problem.decays)}
-    lengths = tuple(sizes[axis] for axis in axes)
+    counts = {"field": len(problem.fields), "level": problem.num_states, "decay": len(problem.decays)}
+    lengths = tuple(counts[axis] for axis in axes)
     if len(shape) < len(axes) or shape[len(shape) - len(axes) :] != lengths:
         listed = ", ".join(axes)
         fail(name, f"have shape (*batch, {listed}) with ({listed}) = {lengths}", f"has shape {shape}")
@@ -70,6 +85,9 @@ def defaults(problem: Problem) -> dict[str, Any]:
         "number_density": np.asarray(1.0),
         "initial_state": np.asarray(problem.initial_state, dtype=float),
     }
+    for name in ("level_detunings", "level_doppler_slopes"):
+        if getattr(problem, name) is not None:
+            values[name] = np.asarray(getattr(problem, name), dtype=float)
     if problem.b_field is not None:
         values["b_field"] = np.asarray(problem.b_field.magnitude)
     if problem.velocity_classes is not None:
@@ -228,7 +246,23 @@ def check(problem: Problem, given: Given) -> None:
             _check_positive(name, value)
         if name == "initial_state" and is_concrete(value):
             _check_populations(np.asarray(value))
+        if name == "initial_density_matrix" and is_concrete(value):
+            _check_density_matrix(np.asarray(value))
+    _check_alternatives(problem, given.params)
     _check_input_fields(problem, given.input_fields)
+
+
+def _check_alternatives(problem: Problem, params: Mapping[str, Any]) -> None:
+    """Raise where of two parameters one would take the other's place without a word."""
+    if "initial_density_matrix" in params and "initial_state" in params:
+        fail("initial_state", "be left out where `initial_density_matrix` is given", "was given")
+    if "detunings" in params and ("level_detunings" in params or problem.level_detunings is not None):
+        fail("detunings", "be left out where `level_detunings` states the detuning of every level", "was given")
+    density: Any = params.get("number_density", np.ones(1))
+    sampled = is_concrete(density) and density.size > 1
+    if "initial_density_matrix" in params and sampled and np.any(np.asarray(density) <= 0):
+        fail("number_density", "be positive at every z where `initial_density_matrix` is given, whose spline runs in "
+             "the optical path", f"has {np.asarray(density).min():g}")  # fmt: skip
 
 
 def _check_positive(name: str, value: Any) -> None:
@@ -242,6 +276,19 @@ def _check_populations(populations: np.ndarray) -> None:
         fail("initial_state", "have populations between 0 and 1", f"is {populations.tolist()}")
     if np.any(np.abs(populations.sum(-1) - 1) > tolerance):
         fail("initial_state", "have populations that sum to 1", f"they sum to {populations.sum(-1).tolist()}")
+
+
+def _check_density_matrix(given: np.ndarray) -> None:
+    name, tolerance = "initial_density_matrix", 1e-6 if given.dtype in (np.float64, np.complex128) else 1e-4
+    adjoint = np.conj(np.swapaxes(given, -1, -2))
+    if np.max(np.abs(given - adjoint), initial=0) > tolerance:
+        fail(name, "be Hermitian in its levels", f"differs from its adjoint by {np.max(np.abs(given - adjoint)):.2g}")
+    traces = np.trace(given, axis1=-2, axis2=-1).real
+    if np.max(np.abs(traces - 1), initial=0) > tolerance:
+        fail(name, "have trace 1", f"has a trace of {traces.flat[np.argmax(np.abs(traces - 1))]:.8g}")
+    least = np.min(np.linalg.eigvalsh((given + adjoint) / 2), initial=0)
+    if least < -tolerance:
+        fail(name, "have no negative eigenvalue", f"has {least:.2g}")
 
 
 def _check_pulse_args(problem: Problem, k: int, args: Mapping[str, Any], replaced: bool) -> None:

@@ -6,6 +6,7 @@ any units consistent with it. The keys and their defaults are those of `clerq.Pr
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -32,6 +33,9 @@ class Problem:
         decays: Decays, each with its channels.
         fields: Light fields.
         b_field: Magnetic field or None.
+        level_detunings: Detuning of each level, cyclic, which lowers its energy; None for the rule of clerq, by which
+            it is the sum of the detunings of the fields that have the level as an upper level.
+        level_doppler_slopes: Change of each level's energy per Doppler shift; None for the same rule.
         t_min: Start of the window in retarded time.
         t_max: End of the window.
         t_steps: Intervals of the time grid, at least 3.
@@ -61,6 +65,8 @@ class Problem:
     number_density: Envelope
     interaction_strengths: tuple[float, ...]
     velocity_classes: VelocityClasses | None = None
+    level_detunings: tuple[float, ...] | None = None
+    level_doppler_slopes: tuple[float, ...] | None = None
     label: str | None = None
 
     def __post_init__(self):
@@ -139,19 +145,15 @@ class Problem:
             "num_states": self.num_states,
             "energies": list(self.energies),
             "initial_state": list(self.initial_state),
-            "decays": [
-                {
-                    "rate": decay.rate,
-                    "channels": [list(pair) for pair in decay.channels],
-                    "factors": list(decay.factors),
-                }
-                for decay in self.decays
-            ],
+            "decays": [decay.to_dict() for decay in self.decays],
             "fields": [_write_field(field) for field in self.fields],
         }
         if self.b_field is not None:
             b_field = self.b_field
             system["b_field"] = {**asdict(b_field), "g_F": list(b_field.g_F), "m_F": list(b_field.m_F)}
+        for key in ("level_detunings", "level_doppler_slopes"):
+            if getattr(self, key) is not None:
+                system[key] = list(getattr(self, key))
         content = {key: getattr(self, key) for key in ("t_min", "t_max", "t_steps", "z_min", "z_max", "z_steps")}
         return {
             "system": system,
@@ -170,16 +172,18 @@ class Problem:
             path: Where to.
 
         Raises:
-            ProblemError: A Rabi frequency or an interpolated pulse is complex, for which the format has no form.
+            ProblemError: A Rabi frequency, a pulse or a collapse operator is complex, for which the format has no form.
         """
-        for index, field in enumerate(self.fields):
+        named: list[tuple[str, tuple[Any, ...]]] = []
+        for k, field in enumerate(self.fields):
             samples = dict(field.envelope.args).get("ylist", ())
-            for name, values in (("rabi_freq", (field.rabi_freq,)), ("rabi_freq_t_args.ylist", samples)):
-                if any(isinstance(value, complex) for value in values):
-                    raise ProblemError(
-                        f"Argument `system.fields[{index}].{name}` must be real in a file, but is complex: "
-                        "keep it in Python with `to_dict`."
-                    )
+            named += [(f"fields[{k}].rabi_freq", (field.rabi_freq,)), (f"fields[{k}].rabi_freq_t_args.ylist", samples)]
+        for d, decay in enumerate(self.decays):
+            named.append((f"decays[{d}].operator", tuple(itertools.chain(*(decay.operator or ())))))
+        for name, values in named:
+            if any(isinstance(value, complex) for value in values):
+                cure = "keep it in Python with `to_dict`"
+                raise ProblemError(f"Argument `system.{name}` must be real in a file, but is complex: {cure}.")
         target = Path(path)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
@@ -209,15 +213,9 @@ class Problem:
         return doppler.shifts(self.velocity_classes, self)
 
     @property
-    def doppler_intervals(self) -> np.ndarray:
-        """The detuning interval of each velocity class, shape (class,), cyclic; 1 for a single class."""
-        return doppler.quadrature_weights(self.doppler_shifts)
-
-    @property
     def doppler_weights(self) -> np.ndarray:
         """The weight of each velocity class in the Doppler average, shape (class,), with sum 1."""
-        shifts = self.doppler_shifts
-        return doppler.weights(shifts, doppler.quadrature_weights(shifts), self.thermal_width)
+        return doppler.class_weights(self)
 
     def field_index(self, field: str | int) -> int:
         """The position of a field.

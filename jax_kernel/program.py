@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 
-from . import adaptive, doppler, pulses, quadrature
+from . import adaptive, doppler, pulses, quadrature, states
 from .errors import ProblemError
 from .generator import Structure
 from .integrate import STAGES, Inputs, Observed, integrate
@@ -24,6 +24,8 @@ class Program:
     Attributes:
         structure: levels, pairs and channels.
         channel_decays: decay to which each channel belongs.
+        operator_decays: decay to which each dense operator belongs.
+        backward: whether each field enters at the end of the medium.
         envelopes: name of each field's pulse.
         sampled: fields whose pulse is replaced by samples.
         z_nodes: nodes of the z-quadrature.
@@ -35,6 +37,8 @@ class Program:
 
     structure: Structure
     channel_decays: tuple[int, ...]
+    operator_decays: tuple[int, ...]
+    backward: tuple[bool, ...]
     envelopes: tuple[str, ...]
     sampled: tuple[int, ...]
     z_nodes: int
@@ -109,12 +113,10 @@ def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> di
 def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
     structure, outputs = program.structure, program.outputs
     rule = quadrature.gauss(program.z_nodes)
-    running = jnp.asarray(rule.running, program.dtype)
+    running = jnp.asarray(quadrature.directed(rule.running, rule.weights, program.backward), program.dtype)
     path, total = scaled_path(numbers, params["number_density"])
     coefficients = coefficients_of(program, numbers, params, total)
-    populations = [params["initial_state"][level] for level in structure.populations]
-    coherences = [jnp.zeros_like(populations[0])] * (2 * len(structure.coherences))
-    state = jnp.stack(populations + coherences)[:, None, None]
+    state = states.start(structure, numbers, params, path, rule.nodes)
     state = jnp.broadcast_to(state, (len(state), len(coefficients.weights), len(rule.nodes)))
     want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
     common = {"structure": structure, "running": running, "want_average": want_average}
@@ -122,17 +124,19 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     if program.solver is None:
         steps = numbers["steps"]
         drive = _at_stages(program, numbers, params, steps)
-        seen = integrate(Inputs(coefficients, state, drive), h=steps["h"], store_stages=program.store_stages, **common)
+        inputs = Inputs(coefficients, state, drive)
+        seen, end = integrate(inputs, h=steps["h"], store_stages=program.store_stages, **common)
         seen = jax.tree.map(lambda x: x[steps["at"]], seen)
     else:
         drive_at = partial(_drive, program, _splines(program, numbers, params), params)
-        seen = adaptive.integrate(
+        seen, end = adaptive.integrate(
             program.solver, coefficients, state, drive_at, numbers["time"], numbers["jumps"], **common
         )
 
     entrance = _entrance(program, numbers, params)
     integral, value = quadrature.read_out(rule, path)
-    inside = jnp.einsum("tfcn,zn->fczt", seen.source, integral)
+    integral = quadrature.directed(integral, rule.weights, program.backward)
+    inside = jnp.moveaxis(seen.source @ jnp.swapaxes(integral, -1, -2), 0, -1)
     fields = entrance[:, None, :] + jax.lax.complex(inside[:, 0], inside[:, 1])
     out = {"fields": fields}
     if "z_error" in outputs:
@@ -140,11 +144,13 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     if "time_error" in outputs and program.solver is None:
         twin = numbers["twin"]
         still = stop_gradient((coefficients, state, _at_stages(program, numbers, params, twin)))
-        other = integrate(Inputs(*still), h=twin["h"], store_stages=False, **common)
+        other, _ = integrate(Inputs(*still), h=twin["h"], store_stages=False, **common)
         other = jax.tree.map(lambda x: x[twin["at"]], other)
         out["time_error"] = _time_error(program, running, fields, seen, other, twin["share"])
     if want_average:
-        out |= _states(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
+        out |= states.averaged(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
+    if "final_state" in outputs:
+        out["final_state"] = states.matrix(structure, jnp.einsum("cvn,zn->czv", end, value))
     return {name: out[name] for name in sorted(outputs & out.keys())}
 
 
@@ -167,7 +173,8 @@ def _z_error(program: Program, rule, fields, seen: Observed):
 
 def _time_error(program: Program, running, fields, seen: Observed, other: Observed, share):
     """Richardson's estimate from a run with other steps, of the fields and of the states where those are observed."""
-    difference = share * jnp.abs((stop_gradient(seen.source) - other.source) @ running.T)
+    difference = (stop_gradient(seen.source) - other.source) @ jnp.swapaxes(running, -1, -2)
+    difference = share * jnp.abs(difference)
     error = _worst(jnp.max(difference, axis=(0, 2, 3)) / _peaks(program, fields), seen.source, other.source)
     if seen.average is None or other.average is None:
         return error
@@ -199,27 +206,37 @@ def scaled_path(numbers, density):
 def coefficients_of(program: Program, numbers, params, total) -> Coefficients:
     """The numbers of the generator from the physical parameters (all cyclic), in angular frequency."""
     structure = program.structure
-    energies = params["energies"] - params["detunings"] @ numbers["upper"]
+    detunings = params["level_detunings"] if "level_detunings" in params else params["detunings"] @ numbers["upper"]
+    energies = params["energies"] - detunings
     if "b_field" in params:
         energies = energies + params["b_field"] * numbers["zeeman"]
-    levels = 2 * jnp.pi * (energies[:, None] + numbers["slopes"][:, None] * numbers["shifts"])
+    shifts, weights = _classes(numbers, params)
+    slopes = params.get("level_doppler_slopes", numbers["slopes"])
+    levels = 2 * jnp.pi * (energies[:, None] + slopes[:, None] * shifts)
     rates = params["decay_rates"] * params["decay_scale"]
     channels = 2 * jnp.pi * rates[np.asarray(program.channel_decays, int)] * numbers["channel_factors"] ** 2
     origins = np.asarray([origin for _, origin in structure.channels], int)
     leaving = jnp.zeros(structure.num_states, program.dtype).at[origins].add(channels)
     first, second = np.asarray(structure.coherences, int).reshape(-1, 2).T
-    if "thermal_width" in params:
-        weights = doppler.weights(numbers["shifts"], numbers["intervals"], params["thermal_width"], xp=jnp)
-    else:
-        weights = jnp.ones_like(numbers["shifts"])
     return Coefficients(
         rotation=levels[first] - levels[second],
         damping=(leaving[first] + leaving[second]) / 2,
         transfer=channels,
+        mixing=2 * jnp.pi * rates[np.asarray(program.operator_decays, int)] @ numbers["dissipators"],
         factors=numbers["factors"],
         coupling=2 * params["interaction_strengths"] * total,
         weights=weights,
     )
+
+
+def _classes(numbers, params):
+    """Doppler shifts and weights of the velocity classes: nodes that grow with the thermal width, or a fixed grid."""
+    if "nodes" in numbers:
+        return params["thermal_width"] * numbers["nodes"], numbers["node_weights"]
+    if "thermal_width" in params:
+        weights = doppler.weights(numbers["shifts"], numbers["intervals"], params["thermal_width"], xp=jnp)
+        return numbers["shifts"], weights
+    return numbers["shifts"], jnp.ones_like(numbers["shifts"])
 
 
 def _samples(params, field):
@@ -263,30 +280,3 @@ def _entrance(program: Program, numbers, params):
 
 def _on_grid(samples):
     return lambda t: samples
-
-
-def _states(structure: Structure, coefficients: Coefficients, average) -> dict[str, Any]:
-    """Density matrix, populations and coherences from the averaged components, shape (component, z, time)."""
-    zero = jnp.zeros_like(average[0])
-    levels = range(structure.num_states)
-
-    def element(i, j):
-        parts = structure.element(i, j)
-        if parts is None:
-            return jax.lax.complex(zero, zero)
-        real, imaginary, sign = parts
-        return jax.lax.complex(average[real], zero if imaginary is None else sign * average[imaginary])
-
-    def population(i):
-        parts = structure.element(i, i)
-        return zero if parts is None else average[parts[0]]
-
-    coherences = [jax.lax.complex(zero, zero)] * structure.num_fields
-    for p, (field, a, b) in enumerate(structure.pairs):
-        factor = coefficients.factors[p]
-        coherences[field] = coherences[field] + jax.lax.complex(factor, jnp.zeros_like(factor)) * element(a, b)
-    return {
-        "density_matrix": jnp.stack([jnp.stack([element(i, j) for j in levels], -1) for i in levels], -2),
-        "populations": jnp.stack([population(i) for i in levels], -1),
-        "coherences": jnp.stack(coherences),
-    }

@@ -1,6 +1,7 @@
 """propagate(): light through a medium of driven, decaying quantum systems."""
 
 import dataclasses
+import itertools
 import math
 import numbers
 from collections.abc import Iterable, Mapping
@@ -14,16 +15,18 @@ import numpy as np
 
 from . import parameters, timesteps
 from .adaptive import SolverOptions, largest
-from .doppler import level_doppler_slopes
+from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights
 from .errors import NotYetError, ProblemError, ResolutionError
 from .generator import Structure
 from .integrate import STAGES
 from .medium import optical_path
 from .problem import Problem
 from .program import Program, batch_shape, executable
+from .quadrature import gauss
 from .reading import is_integer
 from .resolution import SOLVER_CURE, Resolution, default_tolerance, longest_step, search, warn_above
 from .solution import Solution
+from .states import to_nodes
 
 STAGE_BUDGET = 256 * 2**20
 """Bytes up to which a gradient with memory="auto" stores every stage instead of computing it again."""
@@ -34,7 +37,7 @@ STEPS_PER_SEGMENT = 20
 TERM_LIMIT = 1500
 """Nonzeros of the generator up to which the contraction is unrolled."""
 
-STATE_OUTPUTS = ("density_matrix", "populations", "coherences")
+STATE_OUTPUTS = ("density_matrix", "populations", "coherences", "final_state")
 MEMORY = ("auto", "fast", "lean")
 GAUSS = 1.399624493
 """Bohr magneton over Planck's constant, MHz per gauss."""
@@ -125,7 +128,7 @@ def prepare(
     outputs: frozenset[str],
     sampled: tuple[int, ...],
     edges: tuple[tuple[float, ...], ...],
-    all_populated: bool,
+    start: str,
     batch_size: int = 1,
 ) -> Prepared:
     """Everything about a run that is not a parameter, from concrete values alone.
@@ -137,13 +140,10 @@ def prepare(
         outputs: attributes of `Solution` to return.
         sampled: fields whose pulse is replaced by samples.
         edges: times at which each field's pulse jumps.
-        all_populated: whether every level may be populated at the start.
+        start: parameter that gives the state at the start and, with it, which elements may be there: "initial_state",
+            "initial_density_matrix", or "" for the populations of the problem.
         batch_size: number of problems in the batch, for the memory rule.
     """
-    if any(field.counter_propagating for field in problem.fields):
-        raise NotYetError(
-            "Argument `system.fields` must have co-propagating fields only, for counter-propagation is not there yet."
-        )
     kept = [
         (k, a, b, factor)
         for k, field in enumerate(problem.fields)
@@ -156,18 +156,20 @@ def prepare(
         for (a, b), factor in zip(decay.channels, decay.factors, strict=True)
         if factor
     ]
-    populated = range(problem.num_states) if all_populated else np.flatnonzero(problem.initial_state).tolist()
+    operators = {d: np.asarray(decay.operator) for d, decay in enumerate(problem.decays) if decay.operator is not None}
     structure = Structure.build(
         problem.num_states,
         len(problem.fields),
         [pair[:3] for pair in kept],
         [channel[1:3] for channel in channels],
-        populated,
+        _start_elements(problem, start),
+        [tuple((int(i), int(j)) for i, j in np.argwhere(operator)) for operator in operators.values()],
     )
-    if len(structure.drive_terms) > TERM_LIMIT:
+    terms = len(structure.drive_terms) + len(structure.mixing_terms)
+    if terms > TERM_LIMIT:
         raise NotYetError(
-            f"Argument `system` must have at most {TERM_LIMIT} nonzeros in its generator, but has "
-            f"{len(structure.drive_terms)}: the contraction for larger systems is not there yet."
+            f"Argument `system` must have at most {TERM_LIMIT} nonzeros in its generator, but has {terms}: the "
+            "contraction for larger systems is not there yet."
         )
     jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
     steps = timesteps.build(problem.time, at.t_substeps, jumps, STEPS_PER_SEGMENT)
@@ -185,18 +187,20 @@ def prepare(
     signs = np.zeros((len(problem.fields), problem.num_states))
     for k, field in enumerate(problem.fields):
         signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
+    path = optical_path(problem)
     arrays = {
         "time": problem.time,
         "z": problem.z,
-        "path": optical_path(problem),
+        "path": path,
         "factors": np.asarray([pair[3] for pair in kept]),
         "channel_factors": np.asarray([channel[3] for channel in channels]),
         "upper": signs,
         "slopes": level_doppler_slopes(problem),
-        "shifts": problem.doppler_shifts,
-        "intervals": problem.doppler_intervals,
+        "dissipators": structure.mixing(operators.values()),
         "steps": steps._asdict(),
-    }
+    } | _class_arrays(problem)
+    if start == "initial_density_matrix":
+        arrays["to_nodes"] = to_nodes(path, gauss(at.z_nodes).nodes)
     if problem.b_field is not None:
         unit = GAUSS if problem.b_field.units == "gauss" else 1.0
         arrays["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
@@ -208,6 +212,8 @@ def prepare(
     program = Program(
         structure=structure,
         channel_decays=tuple(channel[0] for channel in channels),
+        operator_decays=tuple(operators),
+        backward=tuple(field.counter_propagating for field in problem.fields),
         envelopes=tuple(field.envelope.name for field in problem.fields),
         sampled=sampled,
         z_nodes=at.z_nodes,
@@ -217,6 +223,28 @@ def prepare(
         solver=solver,
     )
     return Prepared(program, to_arrays(arrays, options.dtype))
+
+
+def _start_elements(problem: Problem, start: str) -> Iterable[tuple[int, int]]:
+    """Elements of the density matrix that may be there at the start."""
+    levels = range(problem.num_states)
+    if start == "initial_density_matrix":
+        return itertools.product(levels, levels)
+    return [(i, i) for i in levels if start == "initial_state" or problem.initial_state[i]]
+
+
+def _class_arrays(problem: Problem) -> dict[str, np.ndarray]:
+    """The velocity classes: nodes in units of the thermal width, or a grid of shifts."""
+    classes = problem.velocity_classes
+    if classes is not None and classes.quadrature is not None:
+        rule = gauss_hermite(classes.nodes)
+        return {"nodes": rule.nodes, "node_weights": rule.weights}
+    return {"shifts": problem.doppler_shifts, "intervals": quadrature_weights(problem.doppler_shifts)}
+
+
+def start_parameter(given: parameters.Given) -> str:
+    """The parameter that gives the state at the start, "" where it is the problem's own."""
+    return next((name for name in ("initial_state", "initial_density_matrix") if name in given.params), "")
 
 
 def to_arrays(tree: Any, dtype: str) -> Any:
@@ -271,10 +299,12 @@ def propagate(
             `detunings` (field,), cyclic; `decay_scale` (), a factor of all rates; `decay_rates` (decay,), cyclic;
             `b_field` (), in the problem's units; `energies` (level,), cyclic; `number_density`, a factor () or
             (*batch, 1) of the problem's profile, or samples (*batch, z) in its place; `thermal_width` (), cyclic;
-            `initial_state` (level,), populations.
+            `initial_state` (level,), populations, or `initial_density_matrix` (z, class, level, level), where z and
+            class may be 1; `level_detunings` (level,), cyclic, which lower the levels, in place of the detunings of the
+            fields, and `level_doppler_slopes` (level,), the change of a level's energy per Doppler shift.
         input_fields: sampled fields at the entrance, complex or real, cyclic, shape (*batch, field, time) on the
             problem's time grid, or a dict {label or index: (*batch, time)} that replaces only some of them.
-        outputs: further outputs among "density_matrix", "populations" and "coherences".
+        outputs: further outputs among "density_matrix", "populations", "coherences" and "final_state".
         resolution: a `Resolution`, or "auto" to search one that meets `tol`; "auto" needs concrete values.
         tol: error aimed at by "auto", above which a resolution warns; relative to each field's peak; by default 1e-6
             in float64 and 1e-4 in float32.
@@ -323,8 +353,8 @@ def propagate(
 
     def solve(at: Resolution) -> dict[str, Any]:
         edges = parameters.edges(problem, given)
-        populated = "initial_state" in given.params
-        prepared = prepare(problem, at, options, wanted, given.sampled, edges, populated, batch_size)
+        start = start_parameter(given)
+        prepared = prepare(problem, at, options, wanted, given.sampled, edges, start, batch_size)
         out = executable(prepared.program)(prepared.numbers, tree)
         if "time_error" in out and longest_step(problem, at) > narrowest:
             out["time_error"] = jnp.full_like(out["time_error"], np.inf)  # run and twin may both miss the pulse

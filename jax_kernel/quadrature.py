@@ -21,11 +21,13 @@ class Rule(NamedTuple):
     Attributes:
         nodes: shape (node,), increasing in (0, 1).
         running: `running @ f` is the integral of f from 0 to each node, shape (node, node).
+        weights: `weights @ f` is the integral of f from 0 to 1, shape (node,).
         coefficients: `coefficients @ f` are the Legendre coefficients of f, shape (node, node).
     """
 
     nodes: np.ndarray
     running: np.ndarray
+    weights: np.ndarray
     coefficients: np.ndarray
 
 
@@ -35,7 +37,7 @@ def gauss(z_nodes: int) -> Rule:
     x, weights = np.polynomial.legendre.leggauss(z_nodes)
     legendre = np.polynomial.legendre.legvander(x, z_nodes)
     coefficients = (np.arange(z_nodes)[:, None] + 0.5) * legendre[:, :z_nodes].T * weights
-    return Rule((x + 1) / 2, _integrals(legendre) @ coefficients / 2, coefficients)
+    return Rule((x + 1) / 2, _integrals(legendre) @ coefficients / 2, weights / 2, coefficients)
 
 
 def _integrals(legendre):
@@ -74,6 +76,22 @@ def read_out(rule: Rule, x):
     coefficients = jnp.asarray(rule.coefficients, x.dtype)
     legendre = _legendre(2 * x - 1, order)
     return _integrals(legendre) @ coefficients / 2, legendre[:, :order] @ coefficients
+
+
+def directed(integrals, weights, backward):
+    """Integrals from the entrance of each field, from those from 0 (…, node) and the integral over all, `weights`.
+
+    Args:
+        integrals: shape (point, node).
+        weights: shape (node,).
+        backward: whether each field enters at 1.
+
+    Returns:
+        Shape (field, point, node), or (point, node) where all enter at 0.
+    """
+    if not any(backward):
+        return integrals
+    return jnp.stack([jnp.asarray(weights, integrals.dtype) - integrals if back else integrals for back in backward])
 
 
 def unresolved(rule: Rule, f):

@@ -33,12 +33,15 @@ _TOP_KEYS = (
     "system", "atom", "t_min", "t_max", "t_steps", "z_min", "z_max", "z_steps", "z_steps_inner", "num_density_z_func",
     "num_density_z_args", "interaction_strengths", "velocity_classes", "real_drive", *_IGNORED,
 )  # fmt: skip
-_SYSTEM_KEYS = ("num_states", "energies", "initial_state", "decays", "fields", "b_field", "label")
+_SYSTEM_KEYS = (
+    "num_states", "energies", "initial_state", "decays", "fields", "b_field", "level_detunings", "level_doppler_slopes",
+    "label",
+)  # fmt: skip
 _FIELD_KEYS = (
     "coupled_levels", "factors", "detuning", "detuning_positive", "counter_propagating", "factor_doppler_shift",
     "rabi_freq", "rabi_freq_t_func", "rabi_freq_t_args", "label", "index",
 )  # fmt: skip
-_DECAY_KEYS = ("rate", "channels", "factors")
+_DECAY_KEYS = ("rate", "channels", "factors", "operator")
 _B_FIELD_KEYS = ("magnitude", "units", "g_F", "m_F")
 _VELOCITY_KEYS = tuple(VelocityClasses.__dataclass_fields__)
 
@@ -247,12 +250,41 @@ def _read_field(keys: Keys, levels: int) -> Field:
     )
 
 
+def _refuse_gratings(system: Keys, light: tuple[Field, ...]) -> None:
+    """Raise where two opposite fields drive one pair: their standing wave writes a grating, which has no envelope."""
+    forward = {frozenset(pair) for field in light if not field.counter_propagating for pair in field.coupled_levels}
+    for i, field in enumerate(light):
+        shared = [pair for pair in field.coupled_levels if field.counter_propagating and frozenset(pair) in forward]
+        if shared:
+            system.fail(f"fields[{i}].counter_propagating", "be false where a forward field couples the same pair "
+                        "(the standing wave of the two writes a grating, which no envelope describes)",
+                        f"is true for {list(shared[0])}")  # fmt: skip
+
+
 def _read_decay(keys: Keys, levels: int) -> Decay:
     rate = keys.number("rate", None)
     if rate < 0:
         keys.fail("rate", "be at least 0", f"is {rate}")
+    if keys.get("operator") is not None:
+        for name in ("channels", "factors"):
+            if keys.get(name) is not None:
+                keys.fail(name, "be absent where `operator` is given", f"is {show(keys.get(name))}")
+        return Decay(rate, (), (), _read_operator(keys, levels))
     channels = keys.pairs("channels", levels, "[to, from]")
     return Decay(rate, channels, keys.factors(channels, empty_is_default=False))
+
+
+def _read_operator(keys: Keys, levels: int) -> tuple[tuple[Any, ...], ...]:
+    rows = keys.sequence("operator")
+    if len(rows) != levels or any(not isinstance(row, (list, tuple, np.ndarray)) or len(row) != levels for row in rows):
+        keys.fail("operator", f"be a matrix of {levels} rows of {levels} numbers", f"is {show(rows)}")
+    values = tuple(
+        tuple(keys._check(value, f"operator[{i}][{j}]", may_be_complex=True) for j, value in enumerate(row))
+        for i, row in enumerate(rows)
+    )
+    if not any(value for row in values for value in row):
+        keys.fail("operator", "have an element that is not 0", "is 0")
+    return values
 
 
 def _read_initial_state(system: Keys, levels: int) -> tuple[float, ...]:
@@ -265,6 +297,10 @@ def _read_initial_state(system: Keys, levels: int) -> tuple[float, ...]:
     if abs(math.fsum(populations) - 1) > 1e-6:
         system.fail("initial_state", "sum to 1", f"sums to {math.fsum(populations):.9g}")
     return populations
+
+
+def _read_per_level(system: Keys, key: str, levels: int) -> tuple[float, ...] | None:
+    return None if system.get(key) is None else system.numbers(key, levels, "level") or None
 
 
 def _read_b_field(system: Keys, levels: int) -> MagneticField | None:
@@ -290,6 +326,10 @@ def _read_velocity_classes(top: Keys) -> VelocityClasses | None:
         for edge in ("min", "max"):
             read[f"{part}_{edge}"] = keys.number(f"{part}_{edge}", 0.0)
         read[f"{part}_steps"] = keys.integer(f"{part}_steps", 0, 0)
+    if keys.get("quadrature") is not None:
+        return _read_quadrature(keys)
+    if keys.get("nodes") is not None:
+        keys.fail("nodes", 'be absent unless `quadrature` is "gauss-hermite"', f"is {show(keys.get('nodes'))}")
     spacing = keys.get("thermal_delta_spacing")
     if spacing is not None:
         if not (isinstance(spacing, str) and spacing == "auto"):
@@ -307,10 +347,34 @@ def _read_velocity_classes(top: Keys) -> VelocityClasses | None:
         name = "thermal_delta_echo_tolerance"
         if spacing != "auto":
             keys.fail(name, 'be absent unless `thermal_delta_spacing` is "auto"', f"is {show(keys.get(name))}")
-        read[name] = keys.number(name, None)
-        if not 0 < read[name] < 1:
-            keys.fail(name, "be between 0 and 1", f"is {read[name]}")
+        read[name] = _read_echo_tolerance(keys)
     return VelocityClasses(**read, thermal_delta_spacing=spacing)
+
+
+def _read_echo_tolerance(keys: Keys) -> float:
+    tolerance = keys.number("thermal_delta_echo_tolerance", 1e-6)
+    if not 0 < tolerance < 1:
+        keys.fail("thermal_delta_echo_tolerance", "be between 0 and 1", f"is {tolerance}")
+    return tolerance
+
+
+def _read_quadrature(keys: Keys) -> VelocityClasses:
+    name = keys.text("quadrature", None)
+    if name != "gauss-hermite":
+        keys.fail("quadrature", 'be "gauss-hermite"', f"is {show(name)}")
+    allowed = ("thermal_width", "quadrature", "nodes", "thermal_delta_echo_tolerance")
+    for key in keys.content:
+        if key not in allowed and keys.get(key) is not None:
+            keys.fail(key, "be absent where `quadrature` chooses the classes", f"is {show(keys.get(key))}")
+    nodes = keys.integer("nodes", 0, 1, ", the number of velocity classes")
+    if nodes > 300:
+        keys.fail("nodes", "be at most 300, where the outermost weights underflow", f"is {nodes}")
+    return VelocityClasses(
+        thermal_width=keys.positive("thermal_width", 1.0),
+        thermal_delta_echo_tolerance=_read_echo_tolerance(keys),
+        quadrature=name,
+        nodes=nodes,
+    )
 
 
 def read_problem(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -344,16 +408,15 @@ def read_problem(content: Mapping[str, Any]) -> dict[str, Any]:
     system = top.child("atom" if top.get("atom") is not None else "system", _SYSTEM_KEYS)
     levels = system.integer("num_states", 1, 1)
     light = tuple(_read_field(item, levels) for item in system.children("fields", _FIELD_KEYS))
+    _refuse_gratings(system, light)
     labels = [field.label for field in light if field.label]
     for label in labels:
         if labels.count(label) > 1:
             system.fail("fields", "have distinct labels", f"has {show(label)} {labels.count(label)} times")
     strengths = top.numbers("interaction_strengths")
-    if not strengths and light:
-        cure = ": a driven system without a medium is not a propagation problem"
-        top.fail("interaction_strengths", f"have one strength per field ({len(light)})", f"is missing{cure}")
     if not light:
         system.fail("fields", "have at least one field", "is empty: without light nothing propagates")
+    strengths = strengths or (0.0,) * len(light)  # a single driven system, which leaves the light as it is
     if len(strengths) != len(light):
         top.fail("interaction_strengths", f"have one strength per field ({len(light)})", f"has {len(strengths)}")
     (t_min, t_max), (z_min, z_max) = top.window("t"), top.window("z")
@@ -367,6 +430,8 @@ def read_problem(content: Mapping[str, Any]) -> dict[str, Any]:
         decays=tuple(_read_decay(item, levels) for item in system.children("decays", _DECAY_KEYS)),
         fields=light,
         b_field=_read_b_field(system, levels),
+        level_detunings=_read_per_level(system, "level_detunings", levels),
+        level_doppler_slopes=_read_per_level(system, "level_doppler_slopes", levels),
         t_min=t_min,
         t_max=t_max,
         t_steps=top.integer("t_steps", 100, 3, " (the sampled drive needs four time points)"),

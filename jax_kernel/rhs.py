@@ -19,6 +19,7 @@ class Coefficients(NamedTuple):
         rotation: angular frequency E_i − E_j of each kept coherence (i, j) and class, shape (coherence, class).
         damping: decay rate of each kept coherence, shape (coherence,).
         transfer: 2π·rate·factor² of each channel, shape (channel,).
+        mixing: nonzeros of the dissipators of dense operators, shape (term,).
         factors: dipole factor of each pair, shape (pair,).
         coupling: 2·g·∫N dz of each field, shape (field,).
         weights: weight of each velocity class, summing to 1, shape (class,).
@@ -27,6 +28,7 @@ class Coefficients(NamedTuple):
     rotation: Float[Array, "coherence class"]
     damping: Float[Array, " coherence"]
     transfer: Float[Array, " channel"]
+    mixing: Float[Array, " term"]
     factors: Float[Array, " pair"]
     coupling: Float[Array, " field"]
     weights: Float[Array, " class"]
@@ -92,6 +94,9 @@ def lindblad(structure: Structure, coefficients: Coefficients, state, rabi, *, t
         else:
             rows[filled] = rows[filled] + rate * state[emptied]
             rows[emptied] = rows[emptied] - rate * state[emptied]
+    for k, pair in enumerate(structure.mixing_terms):
+        out, inn = pair[::-1] if transpose else pair
+        rows[out] = rows[out] + coefficients.mixing[k] * state[inn]
     return rows
 
 

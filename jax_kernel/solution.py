@@ -18,6 +18,7 @@ class Solution(eqx.Module):
         density_matrix: averaged over the velocity classes, shape (*batch, z, time, level, level).
         populations: its diagonal, shape (*batch, z, time, level).
         coherences: Σ f ρ_ab over the pairs (a, b) of each field, which is its source, shape (*batch, field, z, time).
+        final_state: the density matrix of every velocity class at the end, shape (*batch, z, class, level, level).
         resolution: the `Resolution` used.
     """
 
@@ -29,13 +30,14 @@ class Solution(eqx.Module):
     density_matrix: Any = None
     populations: Any = None
     coherences: Any = None
+    final_state: Any = None
     resolution: Any = eqx.field(static=True, default=None)
 
     def __repr__(self) -> str:
         def shape(x):
             return f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
 
-        named = {name: getattr(self, name) for name in ("density_matrix", "populations", "coherences")}
+        named = {name: getattr(self, name) for name in ("density_matrix", "populations", "coherences", "final_state")}
         states = ", ".join(f"{name} {shape(x)}" for name, x in named.items() if x is not None)
 
         def worst(x):

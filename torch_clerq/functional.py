@@ -15,7 +15,15 @@ from jax_kernel import parameters, pulses
 from jax_kernel.errors import NotYetError, ProblemError
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
-from jax_kernel.propagate import Options, check_finite, check_problem, check_tolerance, prepare, to_arrays
+from jax_kernel.propagate import (
+    Options,
+    check_finite,
+    check_problem,
+    check_tolerance,
+    prepare,
+    start_parameter,
+    to_arrays,
+)
 from jax_kernel.resolution import Resolution, longest_step, search, warn_above
 from jax_kernel.solution import Solution
 
@@ -186,9 +194,9 @@ class Request:
 
     def run(self, at: Resolution, outputs: frozenset[str]) -> dict[str, torch.Tensor]:
         """The outputs by name, at a resolution; fields are finite, and estimates have no gradient."""
-        populated = "initial_state" in self.given.params
+        start = start_parameter(self.given)
         prepared = prepare(
-            self.problem, at, self.options, outputs, self.given.sampled, self.edges, populated, self.batch_size
+            self.problem, at, self.options, outputs, self.given.sampled, self.edges, start, self.batch_size
         )
         fn = _Flat(prepared.program, self.tree, self.from_tensor)
         names = sorted(outputs - ({"time_error"} if self.options.solver is not None else set()))

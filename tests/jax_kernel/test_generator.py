@@ -21,7 +21,7 @@ SYSTEMS = {
 def random_case(name, seed=0):
     n, num_fields, pairs, channels = SYSTEMS[name]
     rng = np.random.default_rng(seed)
-    structure = Structure.build(n, num_fields, pairs, channels, range(n))
+    structure = Structure.build(n, num_fields, pairs, channels, [(i, i) for i in range(n)])
     energies, factors = rng.normal(size=(n, 2)), rng.normal(size=len(pairs))
     transfer = rng.uniform(0.1, 1, len(channels))
     leaving = np.zeros(n)
@@ -31,6 +31,7 @@ def random_case(name, seed=0):
         rotation=jnp.asarray([energies[i] - energies[j] for i, j in structure.coherences]),
         damping=jnp.asarray([(leaving[i] + leaving[j]) / 2 for i, j in structure.coherences]),
         transfer=jnp.asarray(transfer),
+        mixing=jnp.zeros(0),
         factors=jnp.asarray(factors),
         coupling=jnp.asarray(rng.normal(size=num_fields)),
         weights=jnp.asarray([0.3, 0.7]),
@@ -93,9 +94,9 @@ def test_transposes_are_those_of_jax(name, x64):
 
 def test_pruning_keeps_what_any_values_could_reach():
     # Rb-like: the populated ground level reaches one excited level, which decays to another ground level
-    structure = Structure.build(4, 1, [(0, 0, 2)], [(1, 2)], [0])
+    structure = Structure.build(4, 1, [(0, 0, 2)], [(1, 2)], [(0, 0)])
     assert structure.populations == (0, 1, 2)
     assert structure.coherences == ((0, 2),)
     # an empty level joins the coherences as soon as a second field could bring it in
-    structure = Structure.build(4, 2, [(0, 0, 2), (1, 1, 2)], [(1, 2)], [0])
+    structure = Structure.build(4, 2, [(0, 0, 2), (1, 1, 2)], [(1, 2)], [(0, 0)])
     assert structure.coherences == ((0, 1), (0, 2), (1, 2))

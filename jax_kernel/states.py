@@ -1,0 +1,98 @@
+"""Between density matrices and the packed components of the integrators, on the way in and on the way out."""
+
+from typing import Any
+
+import interpax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Complex, Float
+from scipy.interpolate import CubicSpline
+
+from .generator import Structure
+from .rhs import Coefficients
+
+
+def start(structure: Structure, numbers, params, path, nodes) -> Float[Array, "component class_or_1 z_or_1"]:
+    """The state at t_min, from `initial_density_matrix`, where it is given, or the populations `initial_state`."""
+    if "initial_density_matrix" in params:
+        return _packed(structure, _at_nodes(params["initial_density_matrix"], numbers, params, path, nodes))
+    populations = [params["initial_state"][level] for level in structure.populations]
+    coherences = [jnp.zeros_like(params["initial_state"][0])] * (2 * len(structure.coherences))
+    return jnp.stack(populations + coherences)[:, None, None]
+
+
+def _at_nodes(given, numbers, params, path, nodes) -> Complex[Array, "z class level level"]:
+    """A state given at the stored positions, at the z-nodes: by the not-a-knot cubic spline in the optical path."""
+    if given.shape[0] == 1:
+        return given
+    parts = jnp.stack([jnp.real(given), jnp.imag(given)])
+    if params["number_density"].size == 1:
+        real, imaginary = jnp.einsum("nz,pzvij->pnvij", numbers["to_nodes"], parts)
+    else:
+        with jax.numpy_dtype_promotion("standard"):  # interpax mixes integers and floats
+            pieces = interpax.CubicSpline(path, parts, axis=1, bc_type="not-a-knot", check=False)
+            real, imaginary = pieces(jnp.asarray(nodes, path.dtype))
+    return jax.lax.complex(real, imaginary)
+
+
+def to_nodes(path: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """The matrix of that spline, shape (node, z), for positions of optical path `path`.
+
+    Of positions with one optical path, between which there is no medium, the one next to the medium counts.
+    """
+    end = path[-1]
+    if end <= 0:
+        return np.ones((len(nodes), 1)) * (np.arange(len(path)) == 0)
+    path = path / end
+    first = np.concatenate([[True], np.diff(path) > 1e-12])
+    last = np.concatenate([np.diff(path) > 1e-12, [True]])
+    chosen = np.flatnonzero(np.where(path < 0.5, last, first))
+    matrix = np.zeros((len(nodes), len(path)))
+    matrix[:, chosen] = CubicSpline(path[chosen], np.eye(len(chosen)), bc_type="not-a-knot")(nodes)
+    return matrix
+
+
+def _packed(structure: Structure, given) -> Float[Array, "component class z"]:
+    """Components of the Hermitian part of density matrices of shape (z, class, level, level)."""
+    given = jnp.moveaxis(given, (2, 3, 1), (0, 1, 2))  # (level, level, class, z)
+    levels = np.asarray(structure.populations, int)
+    first, second = np.asarray(structure.coherences, int).reshape(-1, 2).T
+    above, below = given[first, second], given[second, first]
+    real, imaginary = (jnp.real(above) + jnp.real(below)) / 2, (jnp.imag(above) - jnp.imag(below)) / 2
+    return jnp.concatenate([jnp.real(given[levels, levels]), real, imaginary])
+
+
+def matrix(structure: Structure, components) -> Complex[Array, "*axes level level"]:
+    """Density matrices from their components, shape (component, *axes)."""
+    levels = range(structure.num_states)
+    return jnp.stack([jnp.stack([_element(structure, components, i, j) for j in levels], -1) for i in levels], -2)
+
+
+def averaged(structure: Structure, coefficients: Coefficients, average) -> dict[str, Any]:
+    """Density matrix, populations and coherences from the averaged components, shape (component, z, time)."""
+    zero = jnp.zeros_like(average[0])
+
+    def population(i):
+        parts = structure.element(i, i)
+        return zero if parts is None else average[parts[0]]
+
+    coherences = [jax.lax.complex(zero, zero)] * structure.num_fields
+    for p, (field, a, b) in enumerate(structure.pairs):
+        factor = coefficients.factors[p]
+        element = _element(structure, average, a, b)
+        coherences[field] = coherences[field] + jax.lax.complex(factor, jnp.zeros_like(factor)) * element
+    return {
+        "density_matrix": matrix(structure, average),
+        "populations": jnp.stack([population(i) for i in range(structure.num_states)], -1),
+        "coherences": jnp.stack(coherences),
+    }
+
+
+def _element(structure: Structure, components, i: int, j: int):
+    zero = jnp.zeros_like(components[0])
+    parts = structure.element(i, j)
+    if parts is None:
+        return jax.lax.complex(zero, zero)
+    real, imaginary, sign = parts
+    return jax.lax.complex(components[real], zero if imaginary is None else sign * components[imaginary])
