@@ -1,12 +1,13 @@
 """Differentiable propagation of light through driven, decaying quantum systems, in pure JAX."""
 
-from .errors import NotYetError, ProblemError, PropagationError, ResolutionError, ResolutionWarning
+from .errors import ConventionWarning, NotYetError, ProblemError, PropagationError, ResolutionError, ResolutionWarning
 from .problem import Problem
 from .propagate import choose_resolution, propagate
 from .resolution import Resolution
 from .solution import Solution
 
 __all__ = [
+    "ConventionWarning",
     "NotYetError",
     "Problem",
     "ProblemError",

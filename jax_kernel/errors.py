@@ -17,5 +17,9 @@ class NotYetError(PropagationError, NotImplementedError):
     """The request is meaningful, but this version does not have it yet."""
 
 
+class ConventionWarning(UserWarning):
+    """A problem means by clerq's conventions something that was probably not meant; the text says what to write."""
+
+
 class ResolutionWarning(UserWarning):
     """The estimated error of a solution is above `tol`; the text says which resolution to raise."""

@@ -113,7 +113,7 @@ def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> di
 def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
     structure, outputs = program.structure, program.outputs
     rule = quadrature.gauss(program.z_nodes)
-    running = jnp.asarray(quadrature.directed(rule.running, rule.weights, program.backward), program.dtype)
+    running = quadrature.directed(jnp.asarray(rule.running, program.dtype), rule.weights, program.backward)
     path, total = scaled_path(numbers, params["number_density"])
     coefficients = coefficients_of(program, numbers, params, total)
     state = states.start(structure, numbers, params, path, rule.nodes)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import parameters, timesteps
+from . import conventions, parameters, timesteps
 from .adaptive import SolverOptions, largest
 from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights
 from .errors import NotYetError, ProblemError, ResolutionError
@@ -340,6 +340,7 @@ def propagate(
         0.135 -0.271
     """
     check_problem(problem)
+    conventions.warn_once(problem)
     given = parameters.arrange(problem, params or {}, input_fields).map(_as_array)
     parameters.check(problem, given)
     options = Options(_dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps)

@@ -1,6 +1,13 @@
 """Light through driven, decaying quantum media as a layer of a PyTorch model, with exact gradients."""
 
-from jax_kernel.errors import NotYetError, ProblemError, PropagationError, ResolutionError, ResolutionWarning
+from jax_kernel.errors import (
+    ConventionWarning,
+    NotYetError,
+    ProblemError,
+    PropagationError,
+    ResolutionError,
+    ResolutionWarning,
+)
 from jax_kernel.problem import Problem
 from jax_kernel.resolution import Resolution
 from jax_kernel.solution import Solution
@@ -11,6 +18,7 @@ from .parametrisations import Interval, Parametrisation, Positive
 from .propagator import TorchPropagator
 
 __all__ = [
+    "ConventionWarning",
     "Interval",
     "NotYetError",
     "Parametrisation",

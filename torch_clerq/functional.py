@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import torch
 
-from jax_kernel import parameters, pulses
+from jax_kernel import conventions, parameters, pulses
 from jax_kernel.errors import NotYetError, ProblemError
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
@@ -166,6 +166,7 @@ class Request:
         **options: Any,
     ):
         check_problem(problem)
+        conventions.warn_once(problem)
         precisions = [] if least is None else [resolve_dtype(least, [])]
 
         def read(name: str, value: Any) -> torch.Tensor:

@@ -15,10 +15,6 @@ from tests.torch_clerq.conftest import GRID, SMALL
 from torch_clerq import TorchPropagator, propagate
 
 PLAIN = two_level(**GRID)
-COUNTER = Problem.from_dict({
-    "system": {"num_states": 2, "fields": [{"coupled_levels": [[0, 1]], "counter_propagating": True}]},
-    "interaction_strengths": [1.0],
-})  # fmt: skip
 MANY_LEVELS = Problem.from_dict({
     "system": {"num_states": 14,
                "fields": [{"coupled_levels": [[a, b] for a in range(7) for b in range(7, 14)]}]},
@@ -54,7 +50,6 @@ VMAP = "torch.func.vmap .* not there yet: give the inputs leading batch axes"
 
 TABLE = {
     "the z-march": (lambda: propagate(PLAIN, scheme="march"), "the z-march of clerq is not there yet"),
-    "counter-propagation": (lambda: propagate(COUNTER, **SMALL), "counter-propagation is not there yet"),
     "many levels": (lambda: propagate(MANY_LEVELS, **SMALL), "at most .* nonzeros in its generator, .* not there yet"),
     "another device": (
         lambda: propagate(PLAIN, torch.zeros(1, 41, device="meta")),
