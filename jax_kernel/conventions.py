@@ -125,7 +125,7 @@ def _reversed_pairs(problem: Problem) -> list[str]:
             if a in uppers and (b in lowers or problem.initial_state[b] > 0):
                 texts.append(
                     f"Field {show(field.label or k)} couples [{a}, {b}] as [lower, upper], but {a} is an upper level "
-                    f"of another field and {b} a lower or populated one; the order sets the sign of the source, and this "
-                    f"one amplifies what [{b}, {a}] absorbs: write [{b}, {a}] if {a} is the upper level."
+                    f"of another field and {b} a lower or populated one. The order sets the sign of the source: this "
+                    f"one amplifies what [{b}, {a}] absorbs; write [{b}, {a}] if {a} is the upper level."
                 )
     return texts

@@ -48,12 +48,17 @@ def level_damping_rates(problem: Problem) -> np.ndarray:
     Returns:
         Angular rates, shape (level,), in radians per unit time; the coherence of two levels decays at their sum.
     """
-    rates = np.zeros(problem.num_states)
-    for decay in problem.decays:
+    return np.asarray([decay.rate for decay in problem.decays]) @ damping_per_rate(problem)
+
+
+def damping_per_rate(problem: Problem) -> np.ndarray:
+    """Half the diagonal of the sum of c^dagger c of each decay per cyclic rate, angular, shape (decay, level)."""
+    rates = np.zeros((len(problem.decays), problem.num_states))
+    for own, decay in zip(rates, problem.decays, strict=True):
         for (_, origin), factor in zip(decay.channels, decay.factors, strict=True):
-            rates[origin] += math.pi * decay.rate * factor**2
+            own[origin] += math.pi * factor**2
         if decay.operator is not None:
-            rates += math.pi * decay.rate * np.sum(np.abs(np.asarray(decay.operator)) ** 2, axis=0)
+            own += math.pi * np.sum(np.abs(np.asarray(decay.operator)) ** 2, axis=0)
     return rates
 
 

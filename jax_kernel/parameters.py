@@ -347,17 +347,22 @@ def _check_input_fields(problem: Problem, value: Any) -> None:
         _check_numbers("input_fields", value, may_be_complex=True)
 
 
-def check_solver(solver: Any, **tolerances: float | None) -> None:
-    """Raise unless the solver is None or one of diffrax's with adaptive steps, and tolerances come with a solver."""
-    if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
-        fail("solver", "be a diffrax solver with error estimates, such as diffrax.Tsit5()", f"is {solver!r}")
+def check_solver(solver: Any, on_grid: Sequence[str], **tolerances: float | None) -> None:
+    """Raise unless the solver is one of the fixed grid or of diffrax's, with which alone tolerances may come."""
+    if isinstance(solver, str) and solver in on_grid:
+        for name, value in tolerances.items():
+            if value is not None:
+                fail(name, "be left out without a diffrax `solver`, whose steps it bounds", f"is {value!r}")
+        return
+    if not isinstance(solver, diffrax.AbstractAdaptiveSolver):
+        names = ", ".join(map(repr, on_grid))
+        fail(
+            "solver", f"be {names} or a diffrax solver with error estimates, such as diffrax.Tsit5()", f"is {solver!r}"
+        )
     try:
         hash(solver)
     except TypeError:
         fail("solver", "have plain numbers for its settings, not arrays, which it is remembered by", f"is {solver!r}")
-    for name, value in tolerances.items():
-        if solver is None and value is not None:
-            fail(name, "be left out without a `solver`, whose steps it bounds", f"is {value!r}")
 
 
 def narrowest_pulse(problem: Problem, given: Given) -> float:

@@ -1,262 +1,24 @@
 """propagate(): light through a medium of driven, decaying quantum systems."""
 
-import dataclasses
-import itertools
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import conventions, parameters, timesteps
-from .adaptive import SolverOptions, largest
-from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights
-from .errors import NotYetError, ProblemError, ResolutionError
-from .generator import Structure
-from .integrate import STAGES
-from .medium import optical_path
+from . import conventions, parameters, stiffness
+from .errors import ProblemError, ResolutionError
+from .options import Options
+from .prepare import COMPLEX, prepare, start_parameter, to_arrays
 from .problem import Problem
-from .program import Program, batch_shape, executable
-from .quadrature import gauss
-from .reading import is_integer
+from .program import batch_shape, executable
 from .resolution import SOLVER_CURE, Resolution, default_tolerance, longest_step, search, warn_above
 from .solution import Solution
-from .states import to_nodes
-
-STAGE_BUDGET = 256 * 2**20
-"""Bytes up to which a gradient with memory="auto" stores every stage instead of computing it again."""
-
-STEPS_PER_SEGMENT = 20
-"""Steps whose stages are handled together where all are stored: few enough to stay in the processor's cache."""
-
-TERM_LIMIT = 1500
-"""Nonzeros of the generator up to which the contraction is unrolled."""
 
 STATE_OUTPUTS = ("density_matrix", "populations", "coherences", "final_state")
-MEMORY = ("auto", "fast", "lean")
-GAUSS = 1.399624493
-"""Bohr magneton over Planck's constant, MHz per gauss."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to solve, apart from the physics; the keyword arguments of `propagate`.
-
-    Attributes:
-        dtype: "float32" or "float64".
-        scheme: "cross".
-        memory: "auto", "fast" (a gradient stores every stage) or "lean" (it stores one state per segment).
-        solver: a diffrax solver, or None for the fixed grid.
-        rtol: relative tolerance of `solver`, by default by precision.
-        atol: absolute tolerance of `solver`, by default by precision.
-        max_steps: most steps of `solver`, by default 100 000.
-    """
-
-    dtype: str = "float64"
-    scheme: str = "cross"
-    memory: str = "auto"
-    solver: Any = None
-    rtol: float | None = None
-    atol: float | None = None
-    max_steps: int | None = None
-
-    def __post_init__(self):
-        def one_of(name, allowed):
-            if getattr(self, name) not in allowed:
-                parameters.fail(name, f"be one of {', '.join(map(repr, allowed))}", f"is {getattr(self, name)!r}")
-
-        one_of("dtype", ("float32", "float64"))
-        one_of("scheme", ("cross", "march"))
-        one_of("memory", MEMORY)
-        if self.scheme == "march":
-            raise NotYetError('Argument `scheme` must be "cross", for the z-march of clerq is not there yet.')
-        for name in ("rtol", "atol"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
-                parameters.fail(name, "be positive", f"is {value!r}")
-        if self.max_steps is not None and not (is_integer(self.max_steps) and self.max_steps >= 1):
-            parameters.fail("max_steps", "be an integer of at least 1", f"is {self.max_steps!r}")
-        bounds = {"rtol": self.rtol, "atol": self.atol, "max_steps": self.max_steps}
-        parameters.check_solver(self.solver, **bounds)
-        object.__setattr__(self, "solver", self._portable_solver())
-
-    def solver_options(self) -> SolverOptions | None:
-        """What the adaptive path needs, or None for the fixed grid."""
-        if self.solver is None:
-            return None
-        return SolverOptions(self.solver, *self._tolerances(), self.max_steps or 100_000)
-
-    def _tolerances(self) -> tuple[float, float]:
-        rtol, atol = (1e-8, 1e-10) if self.dtype == "float64" else (1e-6, 1e-9)
-        return self.rtol or rtol, self.atol or atol
-
-    def _portable_solver(self) -> Any:
-        """The solver with plain numbers where diffrax keeps a marker that means the tolerances of the steps.
-
-        Copies and pickles of the marker are not recognised, so that a copied layer would fail.
-        """
-        finder = getattr(self.solver, "root_finder", None)
-        if finder is None or isinstance(finder.rtol, (int, float)):
-            return self.solver
-        rtol, atol = self._tolerances()
-        finder = dataclasses.replace(finder, rtol=rtol, atol=atol, norm=largest)
-        return dataclasses.replace(self.solver, root_finder=finder)
-
-
-class Prepared(NamedTuple):
-    """A problem made ready for one executable.
-
-    Attributes:
-        program: the static part, which keys the executable.
-        numbers: arrays that are not parameters.
-    """
-
-    program: Program
-    numbers: dict[str, Any]
-
-
-@lru_cache(maxsize=64)
-def prepare(
-    problem: Problem,
-    at: Resolution,
-    options: Options,
-    outputs: frozenset[str],
-    sampled: tuple[int, ...],
-    edges: tuple[tuple[float, ...], ...],
-    start: str,
-    batch_size: int = 1,
-) -> Prepared:
-    """Everything about a run that is not a parameter, from concrete values alone.
-
-    Args:
-        problem: what is solved.
-        at: resolution.
-        options: how to solve.
-        outputs: attributes of `Solution` to return.
-        sampled: fields whose pulse is replaced by samples.
-        edges: times at which each field's pulse jumps.
-        start: parameter that gives the state at the start and, with it, which elements may be there: "initial_state",
-            "initial_density_matrix", or "" for the populations of the problem.
-        batch_size: number of problems in the batch, for the memory rule.
-    """
-    kept = [
-        (k, a, b, factor)
-        for k, field in enumerate(problem.fields)
-        for (a, b), factor in zip(field.coupled_levels, field.factors, strict=True)
-        if factor
-    ]
-    channels = [
-        (d, a, b, factor)
-        for d, decay in enumerate(problem.decays)
-        for (a, b), factor in zip(decay.channels, decay.factors, strict=True)
-        if factor
-    ]
-    operators = {d: np.asarray(decay.operator) for d, decay in enumerate(problem.decays) if decay.operator is not None}
-    structure = Structure.build(
-        problem.num_states,
-        len(problem.fields),
-        [pair[:3] for pair in kept],
-        [channel[1:3] for channel in channels],
-        _start_elements(problem, start),
-        [tuple((int(i), int(j)) for i, j in np.argwhere(operator)) for operator in operators.values()],
-    )
-    terms = len(structure.drive_terms) + len(structure.mixing_terms)
-    if terms > TERM_LIMIT:
-        raise NotYetError(
-            f"Argument `system` must have at most {TERM_LIMIT} nonzeros in its generator, but has {terms}: the "
-            "contraction for larger systems is not there yet."
-        )
-    jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
-    steps = timesteps.build(problem.time, at.t_substeps, jumps, STEPS_PER_SEGMENT)
-    precision = np.finfo(options.dtype).eps * np.max(np.abs(problem.time))
-    if precision > 0.02 * longest_step(problem, at):
-        parameters.fail("dtype", "resolve the time steps (move the window to t = 0, or take float64)",
-                        f"{options.dtype} resolves only {precision:.1g} at these times")  # fmt: skip
-    stage_bytes = steps.h.size * STAGES * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
-    stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
-    store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)
-    if not store_stages:
-        per_segment = max(1, round(math.sqrt(steps.h.size / STAGES)))
-        steps = timesteps.build(problem.time, at.t_substeps, jumps, per_segment)
-    twin = timesteps.twin(problem.time, at.t_substeps, jumps)
-    signs = np.zeros((len(problem.fields), problem.num_states))
-    for k, field in enumerate(problem.fields):
-        signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
-    path = optical_path(problem)
-    arrays = {
-        "time": problem.time,
-        "z": problem.z,
-        "path": path,
-        "factors": np.asarray([pair[3] for pair in kept]),
-        "channel_factors": np.asarray([channel[3] for channel in channels]),
-        "upper": signs,
-        "slopes": level_doppler_slopes(problem),
-        "dissipators": structure.mixing(operators.values()),
-        "steps": steps._asdict(),
-    } | _class_arrays(problem)
-    if start == "initial_density_matrix":
-        arrays["to_nodes"] = to_nodes(path, gauss(at.z_nodes).nodes)
-    if problem.b_field is not None:
-        unit = GAUSS if problem.b_field.units == "gauss" else 1.0
-        arrays["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
-    solver = options.solver_options()
-    if solver is not None:
-        arrays["jumps"] = np.asarray(jumps)
-    elif "time_error" in outputs:
-        arrays["twin"] = twin.steps._asdict() | {"share": twin.share}
-    program = Program(
-        structure=structure,
-        channel_decays=tuple(channel[0] for channel in channels),
-        operator_decays=tuple(operators),
-        backward=tuple(field.counter_propagating for field in problem.fields),
-        envelopes=tuple(field.envelope.name for field in problem.fields),
-        sampled=sampled,
-        z_nodes=at.z_nodes,
-        outputs=outputs,
-        store_stages=store_stages,
-        dtype=options.dtype,
-        solver=solver,
-    )
-    return Prepared(program, to_arrays(arrays, options.dtype))
-
-
-def _start_elements(problem: Problem, start: str) -> Iterable[tuple[int, int]]:
-    """Elements of the density matrix that may be there at the start."""
-    levels = range(problem.num_states)
-    if start == "initial_density_matrix":
-        return itertools.product(levels, levels)
-    return [(i, i) for i in levels if start == "initial_state" or problem.initial_state[i]]
-
-
-def _class_arrays(problem: Problem) -> dict[str, np.ndarray]:
-    """The velocity classes: nodes in units of the thermal width, or a grid of shifts."""
-    classes = problem.velocity_classes
-    if classes is not None and classes.quadrature is not None:
-        rule = gauss_hermite(classes.nodes)
-        return {"nodes": rule.nodes, "node_weights": rule.weights}
-    return {"shifts": problem.doppler_shifts, "intervals": quadrature_weights(problem.doppler_shifts)}
-
-
-def start_parameter(given: parameters.Given) -> str:
-    """The parameter that gives the state at the start, "" where it is the problem's own."""
-    return next((name for name in ("initial_state", "initial_density_matrix") if name in given.params), "")
-
-
-def to_arrays(tree: Any, dtype: str) -> Any:
-    """NumPy values as JAX arrays of one precision that are concrete even inside a trace."""
-
-    def one(x):
-        x = np.asarray(x)
-        kinds = {"f": dtype, "i": "int32" if x.ndim else dtype, "u": dtype, "c": COMPLEX[dtype]}
-        return jnp.asarray(x.astype(kinds[x.dtype.kind]))
-
-    with jax.ensure_compile_time_eval(), jax.enable_x64(dtype == "float64"):
-        return jax.tree.map(one, tree)
 
 
 def propagate(
@@ -270,7 +32,7 @@ def propagate(
     dtype: str | None = None,
     scheme: str = "cross",
     memory: str = "auto",
-    solver: Any = None,
+    solver: Any = "auto",
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int | None = None,
@@ -311,7 +73,9 @@ def propagate(
         dtype: "float32" or "float64"; by default that of the given arrays, or JAX's own.
         scheme: "cross".
         memory: "auto", "fast" or "lean": whether a gradient stores every stage or computes it again.
-        solver: a diffrax solver with adaptive steps in place of the fixed grid.
+        solver: on the fixed grid "runge-kutta", or "exponential", which treats detunings, splittings and decays
+            exactly, or "auto", which takes the latter where these are fast for the time grid; or a diffrax solver with
+            adaptive steps.
         rtol: relative tolerance of `solver`, by default 1e-8 in float64 and 1e-6 in float32.
         atol: absolute tolerance of `solver`, by default 1e-10 and 1e-9.
         max_steps: most steps of `solver`, by default 100 000.
@@ -347,6 +111,7 @@ def propagate(
     if options.dtype == "float64" and not _in_64_bit_mode():
         cure = "put the call in `with jax.enable_x64(True):`"
         parameters.fail("dtype", f'be "float32" unless JAX is in 64-bit mode ({cure})', 'is "float64"')
+    options = stiffness.resolved(options, problem, given)
     wanted = requested(outputs)
     tree = cast(parameters.merge(problem, given, parameters.defaults(problem)), options.dtype)
     concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))
@@ -396,9 +161,6 @@ def choose_resolution(problem: Problem, params: Mapping[str, Any] | None = None,
     return propagate(problem, params, resolution="auto", **options).resolution
 
 
-COMPLEX = {"float32": "complex64", "float64": "complex128"}
-
-
 def check_problem(problem: Any) -> None:
     """Raise unless it is a Problem."""
     if not isinstance(problem, Problem):
@@ -435,7 +197,7 @@ def check_finite(fields: np.ndarray, problem: Problem, at: Resolution, options: 
     if not finite.all():
         lost = ~finite.reshape(-1, *fields.shape[-2:]).all(0)
         z, t = problem.z[lost.any(1)][0], problem.time[lost.any(0)][0]
-        if options.solver is not None:
+        if not options.on_grid:
             raise ResolutionError(f"The solver must reach t_max, but gave up: {SOLVER_CURE}.")
         raise ResolutionError(
             f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or "
@@ -450,7 +212,7 @@ def _search(solve, tol: float, options: Options):
         kept[at] = out = solve(at)
         return float(np.max(out["z_error"])), float(np.max(out.get("time_error", 0.0)))
 
-    found = search(errors, tol, time_is_fixed=options.solver is not None)
+    found = search(errors, tol, time_is_fixed=not options.on_grid)
     return found, kept[found]
 
 

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .integrate import STAGE_C
-
 
 class TimeSteps(NamedTuple):
     """The steps of one run; NumPy arrays, all of them run-time arguments of the executable.
@@ -24,13 +22,16 @@ class TimeSteps(NamedTuple):
     at: np.ndarray
 
 
-def build(saved: np.ndarray, substeps: int, jumps: Sequence[float], steps_per_segment: int | None) -> TimeSteps:
+def build(
+    saved: np.ndarray, substeps: int, jumps: Sequence[float], stages: np.ndarray, steps_per_segment: int | None
+) -> TimeSteps:
     """Divide each interval of the saved times, and each part of one that a jump cuts, into `substeps` equal steps.
 
     Args:
         saved: times at which the solution is kept, increasing, shape (saved,).
         substeps: steps per interval.
         jumps: times that a step must not straddle.
+        stages: times of the stages within a step of length 1.
         steps_per_segment: steps between two checkpoints, or None for a single segment.
     """
     close = 1e-9 * (saved[-1] - saved[0])
@@ -44,8 +45,8 @@ def build(saved: np.ndarray, substeps: int, jumps: Sequence[float], steps_per_se
     padding = -len(h) % per_segment
     h = np.concatenate([h, np.zeros(padding)])
     starts = np.concatenate([starts, np.full(padding, saved[-1])])
-    stage_times = (starts[:, None] + h[:, None] * STAGE_C).ravel()
-    inside = np.repeat(starts + h / 2, len(STAGE_C))
+    stage_times = (starts[:, None] + h[:, None] * stages).ravel()
+    inside = np.repeat(starts + h / 2, len(stages))
     return TimeSteps(h.reshape(-1, per_segment), stage_times, inside, at)
 
 
@@ -61,7 +62,7 @@ class Twin(NamedTuple):
     share: float
 
 
-def twin(time: np.ndarray, substeps: int, jumps: Sequence[float]) -> Twin:
+def twin(time: np.ndarray, substeps: int, jumps: Sequence[float], stages: np.ndarray) -> Twin:
     """About half the substeps; twice as many where there is but one."""
     other = (substeps + 1) // 2 if substeps > 1 else 2
-    return Twin(build(time, other, jumps, None), 1 / abs((substeps / other) ** 4 - 1))
+    return Twin(build(time, other, jumps, stages, None), 1 / abs((substeps / other) ** 4 - 1))

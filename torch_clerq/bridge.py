@@ -16,8 +16,8 @@ from torch.autograd import forward_ad
 from torch.utils.dlpack import to_dlpack
 
 from jax_kernel.errors import NotYetError
+from jax_kernel.prepare import prepare
 from jax_kernel.program import executable
-from jax_kernel.propagate import prepare
 
 _F = TypeVar("_F", bound=Callable)
 

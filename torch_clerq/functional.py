@@ -11,19 +11,13 @@ import jax
 import numpy as np
 import torch
 
-from jax_kernel import conventions, parameters, pulses
+from jax_kernel import conventions, parameters, pulses, stiffness
 from jax_kernel.errors import NotYetError, ProblemError
+from jax_kernel.options import Options
+from jax_kernel.prepare import prepare, start_parameter, to_arrays
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
-from jax_kernel.propagate import (
-    Options,
-    check_finite,
-    check_problem,
-    check_tolerance,
-    prepare,
-    start_parameter,
-    to_arrays,
-)
+from jax_kernel.propagate import check_finite, check_problem, check_tolerance
 from jax_kernel.resolution import Resolution, longest_step, search, warn_above
 from jax_kernel.solution import Solution
 
@@ -183,6 +177,7 @@ class Request:
         self.given = given.map(lambda _, t: t.to(COMPLEX[dtype] if t.is_complex() else dtype))
         looked_at = self.given.map(_look(problem))
         parameters.check(problem, looked_at)
+        self.options = stiffness.resolved(self.options, problem, looked_at)
         self.edges = parameters.edges(problem, looked_at)
         self.narrowest = parameters.narrowest_pulse(problem, looked_at)
         fields = {} if given.input_fields is None else {"input_fields": self.given.input_fields}
@@ -200,7 +195,7 @@ class Request:
             self.problem, at, self.options, outputs, self.given.sampled, self.edges, start, self.batch_size
         )
         fn = _Flat(prepared.program, self.tree, self.from_tensor)
-        names = sorted(outputs - ({"time_error"} if self.options.solver is not None else set()))
+        names = sorted(outputs - ({"time_error"} if not self.options.on_grid else set()))
         out = dict(zip(names, bridge.call(fn, (prepared.numbers, self.fixed), self.tensors), strict=True))
         if "fields" in out and not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
             fields = out["fields"].detach().numpy()
@@ -219,7 +214,7 @@ class Request:
 
     def search(self) -> Resolution:
         """The resolution that meets the tolerance."""
-        return search(self.errors, self.tol, time_is_fixed=self.options.solver is not None)
+        return search(self.errors, self.tol, time_is_fixed=not self.options.on_grid)
 
 
 @bridge.eager
@@ -232,7 +227,7 @@ def propagate(
     tol: float | None = None,
     scheme: str = "cross",
     memory: str = "auto",
-    solver: Any = None,
+    solver: Any = "auto",
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int | None = None,
@@ -251,7 +246,7 @@ def propagate(
         tol: error above which a resolution warns, relative to each field's peak; 1e-6 or, in float32, 1e-4.
         scheme: "cross".
         memory: "auto", "fast" or "lean".
-        solver: a diffrax solver with adaptive steps in place of the fixed grid.
+        solver: "auto", "runge-kutta", "exponential" or a diffrax solver, see `jax_kernel.propagate`.
         rtol: relative tolerance of `solver`.
         atol: absolute tolerance of `solver`.
         max_steps: most steps of `solver`.

@@ -45,7 +45,7 @@ class TorchPropagator(nn.Module):
         tol: error above which a call warns, once; relative to each field's peak; 1e-6 or, in float32, 1e-4.
         scheme: "cross".
         memory: "auto", "fast" or "lean": whether a gradient stores every stage or computes it again.
-        solver: a diffrax solver with adaptive steps in place of the fixed grid.
+        solver: "auto", "runge-kutta", "exponential" or a diffrax solver, see `jax_kernel.propagate`.
         rtol: relative tolerance of `solver`.
         atol: absolute tolerance of `solver`.
         max_steps: most steps of `solver`.
@@ -81,7 +81,7 @@ class TorchPropagator(nn.Module):
         tol: float | None = None,
         scheme: str = "cross",
         memory: str = "auto",
-        solver: Any = None,
+        solver: Any = "auto",
         rtol: float | None = None,
         atol: float | None = None,
         max_steps: int | None = None,
@@ -91,7 +91,7 @@ class TorchPropagator(nn.Module):
         self.problem = problem
         options: dict[str, Any] = dict(tol=tol, scheme=scheme, memory=memory, rtol=rtol, atol=atol, max_steps=max_steps)
         first = Request(problem, None, {}, dtype=dtype, solver=solver, **options)  # refuses a wrong option now
-        self.options = options | {"solver": first.options.solver}
+        self.options = options | {"solver": solver if isinstance(solver, str) else first.options.solver}
         auto = isinstance(resolution, str) and resolution == "auto"
         self.resolution = None if auto else check_resolution(resolution)
         self.parametrisations: dict[str, Parametrisation | None] = {}

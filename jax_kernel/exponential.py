@@ -1,0 +1,205 @@
+"""Exponential time differencing for stiff systems: the diagonal of the generator exactly, the rest by a 4-stage scheme.
+
+Detunings, hyperfine splittings, Doppler shifts and decays stand on the diagonal of the generator, where they may be
+thousands of times faster than anything that happens. With dy/dt = λy + N(y, t) the scheme of Krogstad (J. Comput. Phys.
+203, 72 (2005)) integrates λ exactly and treats N as a polynomial in time; an off-resonant light shift, which is a
+product of the two, comes out right at steps far longer than 1/|λ|, where an integrating factor (Lawson) would alias it.
+"""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Complex, Float
+
+from . import rhs
+from .generator import Structure
+from .integrate import Inputs, Observed, Run, field_at_nodes, observe
+from .rhs import Coefficients
+
+STAGE_C = np.array([0.0, 0.5, 1.0])
+"""Times within a step at which Ω at the entrance is needed; the second serves two stages."""
+
+
+class _Factors(NamedTuple):
+    """What multiplies the state and the slopes in one step, real parts (component, class, 1) and imaginary parts."""
+
+    real: Float[Array, "factor component class 1"]
+    imaginary: Float[Array, "factor component class 1"]
+
+
+def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stages) -> Run:
+    """Integrate the medium over all steps; arguments and result are those of `jax_kernel.integrate.integrate`."""
+    coefficients = inputs.coefficients
+    diagonal = _diagonal(structure, coefficients)
+
+    def slope(state, drive):
+        return remainder((coefficients, state, drive), structure=structure, running=running)
+
+    def step(state, x):
+        drive, h = x
+        factors = _factors(structure, diagonal, h)
+        first, source = slope(state, drive[0])
+        half = _combine(structure, factors, (0, state), (1, first))
+        second, _ = slope(half, drive[1])
+        half = _combine(structure, factors, (0, state), (2, first), (3, second))
+        third, _ = slope(half, drive[1])
+        full = _combine(structure, factors, (4, state), (5, first), (6, third))
+        fourth, _ = slope(full, drive[2])
+        end = _combine(structure, factors, (4, state), (7, first), (8, second + third), (9, fourth))
+        return end, Observed(source, rhs.average(coefficients, state) if want_average else None)
+
+    def segment(state, x):
+        return jax.lax.scan(step, state, x)
+
+    if not store_stages:
+        segment = jax.checkpoint(segment)
+    end, seen = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
+    last = observe(structure, want_average, coefficients, end)
+    seen = jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b[None]]), seen, last)
+    return Run(seen, end)
+
+
+def _diagonal(structure: Structure, coefficients: Coefficients) -> Complex[Array, "component class"]:
+    """λ of the populations and of the coherences, in angular frequency; component counts a coherence once."""
+    populations = len(structure.populations)
+    leaving = jnp.zeros((populations, coefficients.rotation.shape[1]), coefficients.rotation.dtype)
+    for channel, _, emptied in structure.transfers:
+        leaving = leaving.at[emptied].add(coefficients.transfer[channel])
+    damping = jnp.broadcast_to(coefficients.damping[:, None], coefficients.rotation.shape)
+    return jax.lax.complex(
+        -jnp.concatenate([leaving, damping]), jnp.concatenate([jnp.zeros_like(leaving), -coefficients.rotation])
+    )
+
+
+def _factors(structure: Structure, diagonal, h) -> _Factors:
+    half_exp, half_1, half_2, _ = phi(diagonal * (h / 2))
+    full_exp, full_1, full_2, full_3 = phi(diagonal * h)
+    slopes = (
+        half_1 / 2,
+        half_1 / 2 - half_2,
+        half_2,
+        full_1 - 2 * full_2,
+        2 * full_2,
+        full_1 - 3 * full_2 + 4 * full_3,
+        2 * full_2 - 4 * full_3,
+        4 * full_3 - full_2,
+    )
+    half, full = slopes[:3], slopes[3:]
+    stacked = jnp.stack([half_exp, *(h * x for x in half), full_exp, *(h * x for x in full)])[..., None]
+    populations = len(structure.populations)
+    real, imaginary = jnp.real(stacked), jnp.imag(stacked)[:, populations:]
+    return _Factors(
+        jnp.concatenate([real, real[:, populations:]], 1),
+        jnp.concatenate([jnp.zeros_like(real[:, :populations]), -imaginary, imaginary], 1),
+    )
+
+
+def _combine(structure: Structure, factors: _Factors, *terms):
+    """The sum of complex factors times packed states."""
+    populations, coherences = len(structure.populations), len(structure.coherences)
+    total = None
+    for k, state in terms:
+        turned = jnp.concatenate(
+            [state[:populations], state[populations + coherences :], state[populations : populations + coherences]]
+        )
+        term = factors.real[k] * state + factors.imaginary[k] * turned
+        total = term if total is None else total + term
+    return total
+
+
+def phi(x: Complex[Array, "*axes"]) -> tuple[Complex[Array, "*axes"], ...]:
+    """exp(x) and φ₁, φ₂, φ₃ of it: φ₁ = (eˣ − 1)/x, φ₂ = (φ₁ − 1)/x, φ₃ = (φ₂ − ½)/x, each to rounding.
+
+    Within |x| < 1, where the quotients lose digits, the series Σ xʲ/(j + k)!.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> [round(float(p.real), 6) for p in phi(jnp.zeros(1, complex))]
+        [1.0, 1.0, 0.5, 0.166667]
+    """
+    small = jnp.abs(x) < 1
+    near, away = jnp.where(small, x, 0), jnp.where(small, 1, x)
+    series = []
+    for k in (1, 2, 3):
+        total = jnp.zeros_like(x)
+        for j in range(17, -1, -1):
+            total = total * near + 1 / math.factorial(j + k)
+        series.append(total)
+    exponential = jnp.exp(away)
+    first = (exponential - 1) / away
+    second = (first - 1) / away
+    third = (second - 0.5) / away
+    quotients = zip((first, second, third), series, strict=True)
+    return (jnp.exp(x), *(jnp.where(small, nearby, far) for far, nearby in quotients))
+
+
+@eqx.filter_custom_vjp
+def remainder(args, *, structure: Structure, running):
+    """All of dρ/dt but its diagonal, with a hand-written adjoint.
+
+    Args:
+        args: coefficients, state and Ω at the entrance.
+        structure: which elements there are.
+        running: the running z-integral.
+
+    Returns:
+        (slope, source): shapes (component, class, z) and (field, 2, z).
+    """
+    return _remainder(args, structure, running)[:2]
+
+
+def _remainder(args, structure, running):
+    coefficients, state, drive = args
+    source = rhs.source(structure, coefficients, state)
+    rabi = field_at_nodes(drive, source, running)
+    slope = rhs.lindblad(structure, _without_diagonal(coefficients), state, rabi)
+    slope = rhs.stack_rows(slope, state) + _leaving(structure, coefficients, state)
+    return slope, source, rabi
+
+
+def _without_diagonal(coefficients: Coefficients) -> Coefficients:
+    return coefficients._replace(
+        rotation=jnp.zeros_like(coefficients.rotation), damping=jnp.zeros_like(coefficients.damping)
+    )
+
+
+def _leaving(structure: Structure, coefficients: Coefficients, state):
+    """What leaves each population, which the diagonal accounts for; symmetric."""
+    rates = jnp.zeros(structure.num_components, state.dtype)
+    for channel, _, emptied in structure.transfers:
+        rates = rates.at[emptied].add(coefficients.transfer[channel])
+    return rates[:, None, None] * state
+
+
+@remainder.def_fwd
+def _remainder_fwd(perturbed, args, *, structure, running):
+    slope, source, rabi = _remainder(args, structure, running)
+    return (slope, source), rabi
+
+
+@remainder.def_bwd
+def _remainder_bwd(rabi, cotangent, perturbed, args, *, structure, running):
+    coefficients, state, _ = args
+    slope_bar, source_bar = cotangent
+    slope_bar = jnp.zeros_like(state) if slope_bar is None else slope_bar
+    rabi_bar = rhs.drive_cotangent(structure, coefficients, state, slope_bar)
+    through_field = rabi_bar @ running
+    source_bar = through_field if source_bar is None else through_field + source_bar
+    rows = rhs.lindblad(structure, _without_diagonal(coefficients), slope_bar, rabi, transpose=True)
+    through_source = rhs.source_transpose(structure, coefficients, source_bar)
+    rows = [row + through_source.get(i, 0) for i, row in enumerate(rows)]
+    state_bar = rhs.stack_rows(rows, state) + _leaving(structure, coefficients, slope_bar)
+    if any(perturbed[0]):
+
+        def linear(c):
+            slope = rhs.stack_rows(rhs.lindblad(structure, _without_diagonal(c), state, rabi), state)
+            return slope + _leaving(structure, c, state), rhs.source(structure, c, state)
+
+        coefficients_bar = jax.vjp(linear, coefficients)[1]((slope_bar, source_bar))[0]
+    else:
+        coefficients_bar = jax.tree.map(lambda _: None, coefficients)
+    return coefficients_bar, state_bar, jnp.sum(rabi_bar, axis=-1)

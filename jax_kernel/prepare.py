@@ -1,0 +1,222 @@
+"""From a problem, a resolution and options to one executable's static part and the arrays that are not parameters."""
+
+import itertools
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import exponential, integrate, parameters, timesteps
+from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights
+from .errors import NotYetError
+from .generator import Structure
+from .medium import optical_path
+from .options import Options
+from .problem import Problem
+from .program import Program
+from .quadrature import gauss
+from .resolution import Resolution, longest_step
+from .states import to_nodes
+
+STAGE_BUDGET = 256 * 2**20
+"""Bytes up to which a gradient with memory="auto" stores every stage instead of computing it again."""
+
+STEPS_PER_SEGMENT = 20
+"""Steps whose stages are handled together where all are stored: few enough to stay in the processor's cache."""
+
+TERM_LIMIT = 1500
+"""Nonzeros of the generator up to which the contraction is unrolled."""
+
+GAUSS = 1.399624493
+"""Bohr magneton over Planck's constant, MHz per gauss."""
+
+COMPLEX = {"float32": "complex64", "float64": "complex128"}
+
+
+class Prepared(NamedTuple):
+    """A problem made ready for one executable.
+
+    Attributes:
+        program: the static part, which keys the executable.
+        numbers: arrays that are not parameters.
+    """
+
+    program: Program
+    numbers: dict[str, Any]
+
+
+@lru_cache(maxsize=64)
+def prepare(
+    problem: Problem,
+    at: Resolution,
+    options: Options,
+    outputs: frozenset[str],
+    sampled: tuple[int, ...],
+    edges: tuple[tuple[float, ...], ...],
+    start: str,
+    batch_size: int = 1,
+) -> Prepared:
+    """Everything about a run that is not a parameter, from concrete values alone.
+
+    Args:
+        problem: what is solved.
+        at: resolution.
+        options: how to solve.
+        outputs: attributes of `Solution` to return.
+        sampled: fields whose pulse is replaced by samples.
+        edges: times at which each field's pulse jumps.
+        start: parameter that gives the state at the start and, with it, which elements may be there: "initial_state",
+            "initial_density_matrix", or "" for the populations of the problem.
+        batch_size: number of problems in the batch, for the memory rule.
+    """
+    structure = structure_of(problem, start)
+    pairs, channels, operators = _parts(problem)
+    jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
+    stages = exponential.STAGE_C if options.solver == "exponential" else integrate.STAGE_C
+    steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, STEPS_PER_SEGMENT)
+    precision = np.finfo(options.dtype).eps * np.max(np.abs(problem.time))
+    if precision > 0.02 * longest_step(problem, at):
+        parameters.fail("dtype", "resolve the time steps (move the window to t = 0, or take float64)",
+                        f"{options.dtype} resolves only {precision:.1g} at these times")  # fmt: skip
+    stage_bytes = steps.h.size * len(stages) * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
+    stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
+    store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)
+    if not store_stages:
+        per_segment = max(1, round(math.sqrt(steps.h.size / len(stages))))
+        steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, per_segment)
+    twin = timesteps.twin(problem.time, at.t_substeps, jumps, stages)
+    path = optical_path(problem)
+    arrays = {
+        "time": problem.time,
+        "z": problem.z,
+        "path": path,
+        "factors": np.asarray([pair[3] for pair in pairs]),
+        "channel_factors": np.asarray([channel[3] for channel in channels]),
+        "upper": upper_levels(problem),
+        "slopes": level_doppler_slopes(problem),
+        "dissipators": structure.mixing(operators.values()),
+        "steps": steps._asdict(),
+    } | _class_arrays(problem)
+    if start == "initial_density_matrix":
+        arrays["to_nodes"] = to_nodes(path, gauss(at.z_nodes).nodes)
+    if problem.b_field is not None:
+        unit = GAUSS if problem.b_field.units == "gauss" else 1.0
+        arrays["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
+    solver = options.solver_options()
+    if not options.on_grid:
+        arrays["jumps"] = np.asarray(jumps)
+    elif "time_error" in outputs:
+        arrays["twin"] = twin.steps._asdict() | {"share": twin.share}
+    program = Program(
+        structure=structure,
+        channel_decays=tuple(channel[0] for channel in channels),
+        operator_decays=tuple(operators),
+        backward=tuple(field.counter_propagating for field in problem.fields),
+        envelopes=tuple(field.envelope.name for field in problem.fields),
+        sampled=sampled,
+        z_nodes=at.z_nodes,
+        outputs=outputs,
+        store_stages=store_stages,
+        dtype=options.dtype,
+        solver=solver,
+    )
+    return Prepared(program, to_arrays(arrays, options.dtype))
+
+
+class _Parts(NamedTuple):
+    """What a problem's generator is made of.
+
+    Attributes:
+        pairs: (field, lower, upper, factor) of every driven pair with a nonzero factor.
+        channels: (decay, to, from, factor) of every decay channel with a nonzero factor.
+        operators: dense collapse operator by decay.
+    """
+
+    pairs: list[tuple[int, int, int, float]]
+    channels: list[tuple[int, int, int, float]]
+    operators: dict[int, np.ndarray]
+
+
+def _parts(problem: Problem) -> _Parts:
+    return _Parts(
+        [
+            (k, a, b, factor)
+            for k, field in enumerate(problem.fields)
+            for (a, b), factor in zip(field.coupled_levels, field.factors, strict=True)
+            if factor
+        ],
+        [
+            (d, a, b, factor)
+            for d, decay in enumerate(problem.decays)
+            for (a, b), factor in zip(decay.channels, decay.factors, strict=True)
+            if factor
+        ],
+        {d: np.asarray(decay.operator) for d, decay in enumerate(problem.decays) if decay.operator is not None},
+    )
+
+
+@lru_cache(maxsize=128)
+def structure_of(problem: Problem, start: str) -> Structure:
+    """Which elements of the generator and of the density matrix there are; `start` as in `prepare`."""
+    pairs, channels, operators = _parts(problem)
+    structure = Structure.build(
+        problem.num_states,
+        len(problem.fields),
+        [pair[:3] for pair in pairs],
+        [channel[1:3] for channel in channels],
+        _start_elements(problem, start),
+        [tuple((int(i), int(j)) for i, j in np.argwhere(operator)) for operator in operators.values()],
+    )
+    terms = len(structure.drive_terms) + len(structure.mixing_terms)
+    if terms > TERM_LIMIT:
+        raise NotYetError(
+            f"Argument `system` must have at most {TERM_LIMIT} nonzeros in its generator, but has {terms}: the "
+            "contraction for larger systems is not there yet."
+        )
+    return structure
+
+
+def _start_elements(problem: Problem, start: str) -> Iterable[tuple[int, int]]:
+    """Elements of the density matrix that may be there at the start."""
+    levels = range(problem.num_states)
+    if start == "initial_density_matrix":
+        return itertools.product(levels, levels)
+    return [(i, i) for i in levels if start == "initial_state" or problem.initial_state[i]]
+
+
+def upper_levels(problem: Problem) -> np.ndarray:
+    """The sign s of each field's detuning on its upper levels, 0 on the others, shape (field, level)."""
+    signs = np.zeros((len(problem.fields), problem.num_states))
+    for k, field in enumerate(problem.fields):
+        signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
+    return signs
+
+
+def _class_arrays(problem: Problem) -> dict[str, np.ndarray]:
+    """The velocity classes: nodes in units of the thermal width, or a grid of shifts."""
+    classes = problem.velocity_classes
+    if classes is not None and classes.quadrature is not None:
+        rule = gauss_hermite(classes.nodes)
+        return {"nodes": rule.nodes, "node_weights": rule.weights}
+    return {"shifts": problem.doppler_shifts, "intervals": quadrature_weights(problem.doppler_shifts)}
+
+
+def start_parameter(given: parameters.Given) -> str:
+    """The parameter that gives the state at the start, "" where it is the problem's own."""
+    return next((name for name in ("initial_state", "initial_density_matrix") if name in given.params), "")
+
+
+def to_arrays(tree: Any, dtype: str) -> Any:
+    """NumPy values as JAX arrays of one precision that are concrete even inside a trace."""
+
+    def one(x):
+        x = np.asarray(x)
+        kinds = {"f": dtype, "i": "int32" if x.ndim else dtype, "u": dtype, "c": COMPLEX[dtype]}
+        return jnp.asarray(x.astype(kinds[x.dtype.kind]))
+
+    with jax.ensure_compile_time_eval(), jax.enable_x64(dtype == "float64"):
+        return jax.tree.map(one, tree)

@@ -1,0 +1,57 @@
+"""Whether the diagonal of the generator is fast for the time grid, which decides on the solver."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from . import doppler, parameters
+from .options import Options
+from .prepare import GAUSS, start_parameter, structure_of, upper_levels
+from .problem import Problem
+
+STIFF = 2.0
+"""Largest |λ|Δt of an interval Δt of the time grid that Runge–Kutta steps are left with."""
+
+_RATES = ("energies", "detunings", "decay_rates", "decay_scale", "b_field", "level_detunings", "level_doppler_slopes")
+
+
+def resolved(options: Options, problem: Problem, given: parameters.Given) -> Options:
+    """The options with the solver that "auto" stands for, by the values that can be seen now."""
+    if options.solver != "auto":
+        return options
+    seen = {name: given.params[name] for name in _RATES if parameters.is_concrete(given.params.get(name))}
+    start = start_parameter(given)
+    rate = fastest(problem, start, seen) if seen else _own(problem, start)
+    stiff = rate * (problem.t_max - problem.t_min) / problem.t_steps > STIFF
+    return dataclasses.replace(options, solver="exponential" if stiff else "runge-kutta")
+
+
+@lru_cache(maxsize=256)
+def _own(problem: Problem, start: str) -> float:
+    return fastest(problem, start, {})
+
+
+def fastest(problem: Problem, start: str, values: Mapping[str, Any]) -> float:
+    """The largest |λ| on the diagonal of the generator, angular; `values` take the place of the problem's own."""
+    merged = parameters.defaults(problem) | dict(values)
+    detunings = merged.get("level_detunings", np.asarray(merged["detunings"]) @ upper_levels(problem))
+    energies = np.asarray(merged["energies"]) - detunings
+    if problem.b_field is not None:
+        unit = GAUSS if problem.b_field.units == "gauss" else 1.0
+        zeeman = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
+        energies = energies + np.asarray(merged["b_field"])[..., None] * zeeman
+    slopes = np.asarray(merged.get("level_doppler_slopes", doppler.level_doppler_slopes(problem)))
+    rates = np.asarray(merged["decay_rates"]) * np.asarray(merged["decay_scale"])[..., None]
+    damping = rates @ doppler.damping_per_rate(problem)
+    first, second = np.asarray(structure_of(problem, start).coherences, int).reshape(-1, 2).T
+    farthest = np.max(np.abs(problem.doppler_shifts))
+    rotation = np.abs(energies[..., first] - energies[..., second])
+    rotation = rotation + np.abs(slopes[..., first] - slopes[..., second]) * farthest
+    return max(
+        2 * np.pi * float(np.max(rotation, initial=0)),
+        float(np.max(damping[..., first] + damping[..., second], initial=0)),
+        2 * float(np.max(damping, initial=0)),
+    )
