@@ -12,8 +12,8 @@ from .options import Options
 from .prepare import GAUSS, start_parameter, structure_of, upper_levels
 from .problem import Problem
 
-STIFF = 2.0
-"""Largest |λ|Δt of an interval Δt of the time grid that Runge–Kutta steps are left with."""
+STIFF = 10.0
+"""Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta steps; measured, see docs/design.md."""
 
 _RATES = ("energies", "detunings", "decay_rates", "decay_scale", "b_field", "level_detunings", "level_doppler_slopes")
 
