@@ -1,6 +1,7 @@
 """Areas, photons, populations, spin waves and the lab frame: closed forms, clerq's own functions, gradients."""
 
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from jax_kernel.medium import optical_path
-from tests.conftest import lambda_system, two_level
+from tests.conftest import ROOT, lambda_system, two_level
 from torch_clerq import ProblemError, Resolution, TorchPropagator
 from torch_clerq.analysis import (
     coherences,
@@ -235,3 +236,16 @@ AT = torch.tensor([0.45], dtype=torch.float64, requires_grad=True)
 )
 def test_gradients(function, inputs):
     assert torch.autograd.gradcheck(function, inputs)
+
+
+# The guide
+
+
+def test_guide_prints_what_it_says(capsys):
+    blocks = re.findall(r"```(python)?\n(.*?)```", (ROOT / "docs" / "analysis.md").read_text(), flags=re.S)
+    namespace: dict = {}
+    for (kind, text), following in zip(blocks, [*blocks[1:], ("python", "")], strict=True):
+        if kind == "python":
+            exec(compile(text, "analysis.md", "exec"), namespace)  # the guide is our own
+            assert capsys.readouterr().out == ("" if following[0] == "python" else following[1])
+    assert "layer" in namespace
