@@ -52,7 +52,7 @@ def photon_number(fields: torch.Tensor, time: torch.Tensor, interaction_strength
 
     Without decay, their sum over the fields and the excitations `medium_integral` of the medium up to z (relative to
     the start) are together the same at every z: the photon balance of Maxwell's and the Lindblad equation in
-    `jax_kernel.propagate`.
+    `jax_kernel.propagate`. The photons of a counter-propagating field count negative.
 
     Args:
         fields: complex or real envelopes, cyclic, shape (*batch, field, z, time).

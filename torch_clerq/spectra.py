@@ -3,7 +3,8 @@
 Frequencies ν are cyclic and relative to the field's carrier; +ν is blue, with e^{+i2πνt} as in NumPy's FFT. A weak
 field leaves as Ω(z, ν) = Ω(0, ν) e^{−A + iφ}; `absorption` is A, of amplitude, and `dispersion` is −φ, which is the
 phase that the light gains in the convention e^{−iωt}. A ratio of spectra says nothing where no light enters: outside of
-`in_band` every such quantity is 0, and so is its gradient. Everything is differentiable.
+`in_band` every such quantity is 0, and so is its gradient. A counter-propagating field enters at the last position:
+turn its z round, `fields.flip(-2)`. Everything is differentiable.
 """
 
 import math

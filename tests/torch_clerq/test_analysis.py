@@ -196,15 +196,8 @@ def test_lab_frame_keeps_precision_and_batches():
 
 
 def test_lab_frame_refuses_counter_propagating_fields_by_name():
-    content = two_level().to_dict()
-    probe = content["system"]["fields"][0]
-    content["system"]["fields"] = [
-        probe | {"label": "probe"},
-        probe | {"label": "coupling", "counter_propagating": True, "factor_doppler_shift": -1.0},
-    ]
-    content["interaction_strengths"] = [1.0, 1.0]
-    problem = type(two_level()).from_dict(content)
-    with pytest.raises(ProblemError, match="must have co-propagating fields only, but `coupling` runs against them"):
+    problem = lambda_system(control={"counter_propagating": True, "factor_doppler_shift": -1.0})
+    with pytest.raises(ProblemError, match="must have co-propagating fields only, but `control` runs against them"):
         lab_fields(torch.ones(2, 4, 13), Z, TIME, 1.0, problem=problem)
     assert lab_fields(torch.ones(1, 4, 13), Z.float(), TIME.float(), 1.0, problem=two_level()).shape == (1, 4, 13)
 
