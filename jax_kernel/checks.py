@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.linalg import solve_banded
 
-from .errors import ResolutionWarning
+from .errors import WindowWarning
 from .problem import Problem
 
 GRID_LIMIT = 0.1
@@ -189,4 +189,4 @@ def warn_window(problem: Problem, fields: np.ndarray) -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, ResolutionWarning, stacklevel=4)
+    warnings.warn(text, WindowWarning, stacklevel=4)

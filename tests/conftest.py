@@ -15,6 +15,11 @@ jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_C
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+def pytest_configure(config):
+    # many tests look at small grids and at pulses that are still there at the end; test_checks.py has these warnings
+    config.addinivalue_line("filterwarnings", "ignore::jax_kernel.errors.WindowWarning")
+
+
 @pytest.fixture
 def x64():
     """JAX in 64-bit mode and with strict dtype promotion, for one test."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from jax_kernel import Problem, Resolution, ResolutionWarning, checks, propagate
+from jax_kernel import Problem, Resolution, WindowWarning, checks, propagate
 from tests.conftest import two_level
 
 TIME = np.linspace(-3.0, 3.0, 61)
@@ -96,17 +96,17 @@ def test_warns_once_a_kind_and_names_the_cure(fresh_warnings):
     problem = two_level(t_min=-1.0, t_max=0.5, t_steps=14)
     spike = np.zeros((1, 2, 15))
     spike[..., 7] = 1
-    with pytest.warns(ResolutionWarning, match=r"raise `t_steps` from 14 to about \d\d\.$") as caught:
+    with pytest.warns(WindowWarning, match=r"raise `t_steps` from 14 to about \d\d\.$") as caught:
         checks.warn_window(problem, spike)
     assert len(caught) == 1
     slope = np.linspace(0, 1, 15) ** 9 * np.ones((1, 2, 1))
     end = r"at the end \(\d\d % of a field's peak\).*raise `t_max` above 0.5"
-    with pytest.warns(ResolutionWarning, match=end) as caught:
+    with pytest.warns(WindowWarning, match=end) as caught:
         checks.warn_window(problem, slope)
     assert "t_min" not in str(caught[0].message)
     checks.warn_window(problem, spike)
     checks.warn_window(problem, slope)
-    with pytest.warns(ResolutionWarning, match="lower `t_min` below -1 and raise `t_max` above 0.5"):
+    with pytest.warns(WindowWarning, match="lower `t_min` below -1 and raise `t_max` above 0.5"):
         checks.warn_window(two_level(t_min=-1.0, t_max=0.5, t_steps=15), slope + slope[..., ::-1])
 
 
