@@ -16,8 +16,10 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def pytest_configure(config):
-    # many tests look at small grids and at pulses that are still there at the end; test_checks.py has these warnings
-    config.addinivalue_line("filterwarnings", "ignore::jax_kernel.errors.WindowWarning")
+    # many tests look at small grids, at pulses that are still there at the end, and at clerq's reading of Doppler
+    # shifts; test_checks.py and test_conventions.py have these warnings
+    for category in ("WindowWarning", "ConventionWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore::jax_kernel.errors.{category}")
 
 
 @pytest.fixture
