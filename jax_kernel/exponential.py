@@ -23,6 +23,9 @@ from .rhs import Coefficients
 STAGE_C = np.array([0.0, 0.5, 1.0])
 """Times within a step at which Ω at the entrance is needed; the second serves two stages."""
 
+ORDER = 2
+"""Of the errors where the problem is stiff, which is what the scheme is for; elsewhere the order is 4."""
+
 
 class _Factors(NamedTuple):
     """What multiplies the state and the slopes in one step: real for populations, complex for coherences."""

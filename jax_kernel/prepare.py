@@ -73,7 +73,8 @@ def prepare(
     structure = structure_of(problem, start)
     pairs, channels, operators = _parts(problem)
     jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
-    stages = exponential.STAGE_C if options.solver == "exponential" else integrate.STAGE_C
+    method = exponential if options.solver == "exponential" else integrate
+    stages = method.STAGE_C
     steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, STEPS_PER_SEGMENT)
     precision = np.finfo(options.dtype).eps * np.max(np.abs(problem.time))
     if precision > 0.02 * longest_step(problem, at):
@@ -85,7 +86,7 @@ def prepare(
     if not store_stages:
         per_segment = max(1, round(math.sqrt(steps.h.size / len(stages))))
         steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, per_segment)
-    twin = timesteps.twin(problem.time, at.t_substeps, jumps, stages)
+    twin = timesteps.twin(problem.time, at.t_substeps, jumps, stages, method.ORDER)
     path = optical_path(problem)
     arrays = {
         "time": problem.time,
