@@ -15,7 +15,7 @@ from .options import Options
 from .prepare import COMPLEX, prepare, start_parameter, to_arrays
 from .problem import Problem
 from .program import batch_shape, executable
-from .resolution import SOLVER_CURE, Resolution, default_tolerance, longest_step, search, warn_above
+from .resolution import SOLVER_CURE, Resolution, default_tolerance, first_guess, longest_step, search, warn_above
 from .solution import Solution
 
 STATE_OUTPUTS = ("density_matrix", "populations", "coherences", "final_state")
@@ -135,7 +135,8 @@ def propagate(
         if not concrete:
             parameters.fail("resolution", "be a Resolution under jit, grad or vmap (find one outside with "
                             "`choose_resolution`)", 'is "auto"')  # fmt: skip
-        at, out = _search(solve, tol, options)
+        start = first_guess(problem, "interaction_strengths" in given.params)
+        at, out = _search(solve, tol, start, options)
     else:
         parameters.fail("resolution", 'be a Resolution or "auto"', f"is {resolution!r}")
     if concrete:
@@ -200,21 +201,21 @@ def check_finite(fields: np.ndarray, problem: Problem, at: Resolution, options: 
         lost = ~finite.reshape(-1, *fields.shape[-2:]).all(0)
         z, t = problem.z[lost.any(1)][0], problem.time[lost.any(0)][0]
         if not options.on_grid:
-            raise ResolutionError(f"The solver must reach t_max, but gave up: {SOLVER_CURE}.")
+            raise ResolutionError(f"The solver must reach t_max, but gave up before t = {t:g}: {SOLVER_CURE}.")
         raise ResolutionError(
-            f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or "
-            "give an implicit `solver`, such as diffrax.Kvaerno5(), if the problem is stiff."
+            f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or, "
+            'if the problem is stiff, give solver="exponential" or an implicit one, such as diffrax.Kvaerno5().'
         )
 
 
-def _search(solve, tol: float, options: Options):
+def _search(solve, tol: float, start: Resolution, options: Options):
     kept: dict[Resolution, dict[str, Any]] = {}
 
     def errors(at: Resolution) -> tuple[float, float]:
         kept[at] = out = solve(at)
         return float(np.max(out["z_error"])), float(np.max(out.get("time_error", 0.0)))
 
-    found = search(errors, tol, time_is_fixed=not options.on_grid)
+    found = search(errors, tol, start, time_is_fixed=not options.on_grid)
     return found, kept[found]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from .errors import ProblemError, ResolutionError, ResolutionWarning
 from .problem import Problem
 
-Z_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+Z_LADDER = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 SOLVER_CURE = "raise `max_steps`, loosen `rtol` and `atol`, or take an implicit solver, such as diffrax.Kvaerno5()"
 T_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
@@ -59,23 +59,32 @@ def _predicted_nodes(tried: dict[int, float], tol: float) -> float:
     return float(np.clip(last + np.log(tried[last] / tol) / slope, 1.15 * last, 2 * last))
 
 
-def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, time_is_fixed: bool) -> Resolution:
+def first_guess(problem: Problem, strengths_given: bool) -> Resolution:
+    """Where the search starts: few nodes where nothing happens to the light, for then the start alone varies in z."""
+    alone = not any(problem.interaction_strengths) and not strengths_given
+    return Resolution(2 if alone else 12, 1)
+
+
+def search(
+    errors: Callable[[Resolution], tuple[float, float]], tol: float, start: Resolution, *, time_is_fixed: bool
+) -> Resolution:
     """Find a resolution whose estimated errors are both below tol.
 
     Args:
         errors: runs the problem; estimated (z, time) errors, inf where the solution did not stay finite.
         tol: what both must be below.
+        start: the first one to try.
         time_is_fixed: whether the time steps are not ours to choose.
 
     Raises:
         ResolutionError: the finest grid of the ladders is not enough.
     """
-    at, tried = Resolution(12, 1), {}
+    at, tried = start, {}
     for _ in range(14):
         tested = at
         z_error, time_error = errors(at)
         if time_is_fixed and not np.isfinite(z_error):
-            raise ResolutionError(f"The solver must reach t_max, but gave up: {SOLVER_CURE}.")
+            raise ResolutionError(f"The solver must reach t_max, but gave up at {at}: {SOLVER_CURE}.")
         if time_is_fixed:
             time_error = 0.0
         if z_error <= tol and time_error <= tol:
@@ -95,7 +104,7 @@ def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, t
     raise ResolutionError(
         f"Argument `tol` must be within reach of the grid, but {tol:g} is not: at {tested} the estimated errors are "
         f"{z_error:.1e} (z) and {time_error:.1e} (time) of the peak; refine the problem's t_steps, raise `tol`, or, "
-        "if the problem is stiff, give an implicit `solver`, such as diffrax.Kvaerno5()."
+        'if the problem is stiff, give solver="exponential" or an implicit one, such as diffrax.Kvaerno5().'
     )
 
 

@@ -18,7 +18,7 @@ from jax_kernel.prepare import prepare, start_parameter, to_arrays
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
 from jax_kernel.propagate import check_finite, check_problem, check_tolerance
-from jax_kernel.resolution import Resolution, longest_step, search, warn_above
+from jax_kernel.resolution import Resolution, first_guess, longest_step, search, warn_above
 from jax_kernel.solution import Solution
 
 from . import bridge
@@ -216,7 +216,8 @@ class Request:
 
     def search(self) -> Resolution:
         """The resolution that meets the tolerance."""
-        return search(self.errors, self.tol, time_is_fixed=not self.options.on_grid)
+        start = first_guess(self.problem, "interaction_strengths" in self.given.params)
+        return search(self.errors, self.tol, start, time_is_fixed=not self.options.on_grid)
 
 
 @bridge.eager

@@ -49,9 +49,9 @@ def test_light_shift_and_its_gradient(detuning):
 
 
 def test_auto_needs_no_more_steps_for_a_larger_splitting():
-    """A hundred times the detuning takes not even twice the steps."""
+    """A hundred times the detuning and ten times the control, for the same shift: three times the steps."""
     near, far = (propagate(shifted(detuning).problem).resolution for detuning in (1e3, 1e5))
-    assert far.t_substeps <= 2 * near.t_substeps <= 96
+    assert far.t_substeps <= 4 * near.t_substeps <= 128
 
 
 def test_strong_decay():
