@@ -142,7 +142,7 @@ def propagate(
     if concrete:
         fields = np.asarray(out["fields"])
         check_finite(fields, problem, at, options)
-        checks.warn_window(problem, fields)
+        checks.warn_window(problem, fields, continued=start_parameter(given) == "initial_density_matrix")
         worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
         warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, at)
     grids = to_arrays({"z": problem.z, "time": problem.time}, options.dtype)

@@ -115,8 +115,7 @@ class Watch:
         """Count a call; where it is due, estimate the errors and warn of one above the tolerance, or of the window."""
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:
-            if not torch._C._functorch.is_functorch_wrapped_tensor(fields):
-                checks.warn_window(request.problem, fields.detach().numpy())
+            request.warn_window(fields)
             self.warn(*request.errors(at), request.tol, at)
 
     def warn(self, z_error: float, time_error: float, tol: float, at: Resolution) -> None:
@@ -180,6 +179,7 @@ class Request:
         looked_at = self.given.map(_look(problem))
         parameters.check(problem, looked_at)
         self.options = stiffness.resolved(self.options, problem, looked_at)
+        self.start = start_parameter(self.given)
         self.edges = parameters.edges(problem, looked_at)
         self.narrowest = parameters.narrowest_pulse(problem, looked_at)
         fields = {} if given.input_fields is None else {"input_fields": self.given.input_fields}
@@ -192,9 +192,8 @@ class Request:
 
     def run(self, at: Resolution, outputs: frozenset[str]) -> dict[str, torch.Tensor]:
         """The outputs by name, at a resolution; fields are finite, and estimates have no gradient."""
-        start = start_parameter(self.given)
         prepared = prepare(
-            self.problem, at, self.options, outputs, self.given.sampled, self.edges, start, self.batch_size
+            self.problem, at, self.options, outputs, self.given.sampled, self.edges, self.start, self.batch_size
         )
         fn = _Flat(prepared.program, self.tree, self.from_tensor)
         names = sorted(outputs - ({"time_error"} if not self.options.on_grid else set()))
@@ -207,6 +206,11 @@ class Request:
         if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest:
             estimates["time_error"] = torch.full_like(estimates["time_error"], math.inf)  # the twin may miss it, too
         return out | estimates
+
+    def warn_window(self, fields: torch.Tensor) -> None:
+        """Warn, once for a problem, of a time grid or a window that does not hold the light."""
+        if not torch._C._functorch.is_functorch_wrapped_tensor(fields):
+            checks.warn_window(self.problem, fields.detach().numpy(), continued=self.start == "initial_density_matrix")
 
     def errors(self, at: Resolution) -> tuple[float, float]:
         """Estimated (z, time) errors at a resolution, the worst of the batch, from the values of now."""

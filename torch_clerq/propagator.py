@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from jax_kernel import checks, parameters, pulses
+from jax_kernel import parameters, pulses
 from jax_kernel.problem import Problem
 from jax_kernel.propagate import requested
 from jax_kernel.resolution import Resolution
@@ -227,8 +227,7 @@ class TorchPropagator(nn.Module):
         """
         request, at = self._request(input_fields, params)
         out = request.run(at, requested(outputs))
-        if not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
-            checks.warn_window(request.problem, out["fields"].detach().numpy())
+        request.warn_window(out["fields"])
         self.watch.warn(*worst(out), request.tol, at)
         return to_solution(out, request, at)
 
