@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 
-from . import adaptive, doppler, pulses, quadrature
+from . import adaptive, doppler, march, pulses, quadrature
 from .errors import ProblemError
 from .generator import Structure
 from .integrate import STAGES, Inputs, Observed, integrate
+from .march_options import MarchOptions
 from .parameters import AXES
 from .rhs import Coefficients
 
@@ -31,6 +32,7 @@ class Program:
         store_stages: whether a gradient stores every stage.
         dtype: "float32" or "float64".
         solver: how diffrax integrates, or None for the fixed grid.
+        march: the static part of a z-march, or None for cross-propagation.
     """
 
     structure: Structure
@@ -42,6 +44,7 @@ class Program:
     store_stages: bool
     dtype: str
     solver: "adaptive.SolverOptions | None"
+    march: MarchOptions | None = None
 
 
 @lru_cache(maxsize=128)
@@ -107,6 +110,8 @@ def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> di
 
 
 def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+    if program.march is not None:
+        return _marched(program, program.march, numbers, params)
     structure, outputs = program.structure, program.outputs
     rule = quadrature.gauss(program.z_nodes)
     running = jnp.asarray(rule.running, program.dtype)
@@ -145,6 +150,35 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
         out["time_error"] = _time_error(program, running, fields, seen, other, twin["share"])
     if want_average:
         out |= _states(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
+    return {name: out[name] for name in sorted(outputs & out.keys())}
+
+
+def _marched(program: Program, options: MarchOptions, numbers, params) -> dict[str, Any]:
+    """The outputs of a z-march."""
+    structure, outputs = program.structure, program.outputs
+    coefficients = coefficients_of(program, numbers, params, jnp.ones((), program.dtype))
+    populations = [params["initial_state"][level] for level in structure.populations]
+    coherences = [jnp.zeros_like(populations[0])] * (2 * len(structure.coherences))
+    state = jnp.stack(populations + coherences)[:, None, None]
+    entrance = _entrance(program, numbers, params)
+    want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
+    marched = march.march(
+        options,
+        coefficients,
+        jnp.broadcast_to(state, (len(state), len(coefficients.weights), 1)),
+        jnp.stack(_parts(entrance), axis=1),
+        partial(_drive, program, _splines(program, numbers, params), params),
+        structure=structure,
+        time=numbers["time"],
+        jumps=numbers["jumps"],
+        density=march.density_at(params["number_density"], numbers["z"], numbers["positions"], numbers["density"]),
+        step=numbers["step"],
+        want_average=want_average,
+    )
+    fields = jnp.moveaxis(marched.fields, 0, 1)
+    out = {"fields": fields, "z_error": _worst(marched.error / _peaks(program, fields), jnp.abs(fields))}
+    if want_average:
+        out |= _states(structure, coefficients, jnp.moveaxis(marched.average, 0, 1))
     return {name: out[name] for name in sorted(outputs & out.keys())}
 
 

@@ -5,14 +5,14 @@ import math
 import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import parameters, timesteps
+from . import march_options, parameters, timesteps
 from .adaptive import SolverOptions, largest
 from .doppler import level_doppler_slopes
 from .errors import NotYetError, ProblemError, ResolutionError
@@ -22,7 +22,15 @@ from .medium import optical_path
 from .problem import Problem
 from .program import Program, batch_shape, executable
 from .reading import is_integer
-from .resolution import SOLVER_CURE, Resolution, default_tolerance, longest_step, search, warn_above
+from .resolution import (
+    SOLVER_CURE,
+    MarchResolution,
+    Resolution,
+    default_tolerance,
+    longest_step,
+    search,
+    warn_above,
+)
 from .solution import Solution
 
 STAGE_BUDGET = 256 * 2**20
@@ -46,12 +54,18 @@ class Options:
 
     Attributes:
         dtype: "float32" or "float64".
-        scheme: "cross".
+        scheme: "cross" or "march".
         memory: "auto", "fast" (a gradient stores every stage) or "lean" (it stores one state per segment).
-        solver: a diffrax solver, or None for the fixed grid.
+        solver: a diffrax solver, or None for the fixed grid (of a march, for Tsit5).
         rtol: relative tolerance of `solver`, by default by precision.
         atol: absolute tolerance of `solver`, by default by precision.
         max_steps: most steps of `solver`, by default 100 000.
+        step: only of a march, as are the following: "ab" or "euler", by default "ab".
+        strategy: "s2" (a gradient stores every slice), "s3" (it solves the slices again; the default) or "s4" (like
+            "s3", with `checkpoints`).
+        checkpoints: states that the gradient of one slice keeps, for "s4".
+        n_steps: constant steps of a slice in place of adaptive ones.
+        mode: "reverse" or "forward" derivatives, by default "reverse".
     """
 
     dtype: str = "float64"
@@ -61,6 +75,11 @@ class Options:
     rtol: float | None = None
     atol: float | None = None
     max_steps: int | None = None
+    step: str | None = None
+    strategy: str | None = None
+    checkpoints: int | None = None
+    n_steps: int | None = None
+    mode: str | None = None
 
     def __post_init__(self):
         def one_of(name, allowed):
@@ -70,25 +89,33 @@ class Options:
         one_of("dtype", ("float32", "float64"))
         one_of("scheme", ("cross", "march"))
         one_of("memory", MEMORY)
-        if self.scheme == "march":
-            raise NotYetError('Argument `scheme` must be "cross", for the z-march of clerq is not there yet.')
         for name in ("rtol", "atol"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
                 parameters.fail(name, "be positive", f"is {value!r}")
         if self.max_steps is not None and not (is_integer(self.max_steps) and self.max_steps >= 1):
             parameters.fail("max_steps", "be an integer of at least 1", f"is {self.max_steps!r}")
-        bounds = {"rtol": self.rtol, "atol": self.atol, "max_steps": self.max_steps}
-        parameters.check_solver(self.solver, **bounds)
+        if self.scheme == "march":
+            march_options.check_options(self)
+        else:
+            march_options.refuse_options(self)
+            bounds = {"rtol": self.rtol, "atol": self.atol, "max_steps": self.max_steps}
+            parameters.check_solver(self.solver, **bounds)
         object.__setattr__(self, "solver", self._portable_solver())
+
+    @property
+    def estimates_time(self) -> bool:
+        """Whether a run comes with an estimate of its time error; elsewhere rtol and atol bound it."""
+        return self.scheme == "cross" and self.solver is None
 
     def solver_options(self) -> SolverOptions | None:
         """What the adaptive path needs, or None for the fixed grid."""
         if self.solver is None:
             return None
-        return SolverOptions(self.solver, *self._tolerances(), self.max_steps or 100_000)
+        return SolverOptions(self.solver, *self.tolerances(), self.max_steps or 100_000)
 
-    def _tolerances(self) -> tuple[float, float]:
+    def tolerances(self) -> tuple[float, float]:
+        """(rtol, atol) of a step, by default by precision."""
         rtol, atol = (1e-8, 1e-10) if self.dtype == "float64" else (1e-6, 1e-9)
         return self.rtol or rtol, self.atol or atol
 
@@ -100,7 +127,7 @@ class Options:
         finder = getattr(self.solver, "root_finder", None)
         if finder is None or isinstance(finder.rtol, (int, float)):
             return self.solver
-        rtol, atol = self._tolerances()
+        rtol, atol = self.tolerances()
         finder = dataclasses.replace(finder, rtol=rtol, atol=atol, norm=largest)
         return dataclasses.replace(self.solver, root_finder=finder)
 
@@ -120,7 +147,7 @@ class Prepared(NamedTuple):
 @lru_cache(maxsize=64)
 def prepare(
     problem: Problem,
-    at: Resolution,
+    at: Resolution | MarchResolution,
     options: Options,
     outputs: frozenset[str],
     sampled: tuple[int, ...],
@@ -140,7 +167,7 @@ def prepare(
         all_populated: whether every level may be populated at the start.
         batch_size: number of problems in the batch, for the memory rule.
     """
-    if any(field.counter_propagating for field in problem.fields):
+    if options.scheme == "cross" and any(field.counter_propagating for field in problem.fields):
         raise NotYetError(
             "Argument `system.fields` must have co-propagating fields only, for counter-propagation is not there yet."
         )
@@ -170,11 +197,25 @@ def prepare(
             f"{len(structure.drive_terms)}: the contraction for larger systems is not there yet."
         )
     jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
-    steps = timesteps.build(problem.time, at.t_substeps, jumps, STEPS_PER_SEGMENT)
+    arrays = _physics(problem, [pair[3] for pair in kept], [channel[3] for channel in channels])
     precision = np.finfo(options.dtype).eps * np.max(np.abs(problem.time))
     if precision > 0.02 * longest_step(problem, at):
         parameters.fail("dtype", "resolve the time steps (move the window to t = 0, or take float64)",
                         f"{options.dtype} resolves only {precision:.1g} at these times")  # fmt: skip
+    common: dict[str, Any] = {
+        "structure": structure,
+        "channel_decays": tuple(channel[0] for channel in channels),
+        "envelopes": tuple(field.envelope.name for field in problem.fields),
+        "sampled": sampled,
+        "outputs": outputs,
+        "dtype": options.dtype,
+    }
+    if isinstance(at, MarchResolution):
+        arrays |= {"jumps": np.asarray(jumps)} | march_options.arrays(problem, at)
+        static = march_options.prepare(problem, at, options, options.tolerances())
+        program = Program(**common, z_nodes=0, store_stages=False, solver=None, march=static)
+        return Prepared(program, to_arrays(arrays, options.dtype))
+    steps = timesteps.build(problem.time, at.t_substeps, jumps, STEPS_PER_SEGMENT)
     stage_bytes = steps.h.size * STAGES * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
     stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
     store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)
@@ -182,41 +223,36 @@ def prepare(
         per_segment = max(1, round(math.sqrt(steps.h.size / STAGES)))
         steps = timesteps.build(problem.time, at.t_substeps, jumps, per_segment)
     twin = timesteps.twin(problem.time, at.t_substeps, jumps)
-    signs = np.zeros((len(problem.fields), problem.num_states))
-    for k, field in enumerate(problem.fields):
-        signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
-    arrays = {
-        "time": problem.time,
-        "z": problem.z,
-        "path": optical_path(problem),
-        "factors": np.asarray([pair[3] for pair in kept]),
-        "channel_factors": np.asarray([channel[3] for channel in channels]),
-        "upper": signs,
-        "slopes": level_doppler_slopes(problem),
-        "shifts": problem.doppler_shifts,
-        "intervals": problem.doppler_intervals,
-        "steps": steps._asdict(),
-    }
-    if problem.b_field is not None:
-        unit = GAUSS if problem.b_field.units == "gauss" else 1.0
-        arrays["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
+    arrays["steps"] = steps._asdict()
     solver = options.solver_options()
     if solver is not None:
         arrays["jumps"] = np.asarray(jumps)
     elif "time_error" in outputs:
         arrays["twin"] = twin.steps._asdict() | {"share": twin.share}
-    program = Program(
-        structure=structure,
-        channel_decays=tuple(channel[0] for channel in channels),
-        envelopes=tuple(field.envelope.name for field in problem.fields),
-        sampled=sampled,
-        z_nodes=at.z_nodes,
-        outputs=outputs,
-        store_stages=store_stages,
-        dtype=options.dtype,
-        solver=solver,
-    )
+    program = Program(**common, z_nodes=at.z_nodes, store_stages=store_stages, solver=solver)
     return Prepared(program, to_arrays(arrays, options.dtype))
+
+
+def _physics(problem: Problem, factors: list[float], channel_factors: list[float]) -> dict[str, Any]:
+    """The arrays of a problem that are neither parameters nor a scheme's, from the factors of pairs and channels."""
+    signs = np.zeros((len(problem.fields), problem.num_states))
+    for k, field in enumerate(problem.fields):
+        signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
+    arrays: dict[str, Any] = {
+        "time": problem.time,
+        "z": problem.z,
+        "path": optical_path(problem),
+        "factors": np.asarray(factors),
+        "channel_factors": np.asarray(channel_factors),
+        "upper": signs,
+        "slopes": level_doppler_slopes(problem),
+        "shifts": problem.doppler_shifts,
+        "intervals": problem.doppler_intervals,
+    }
+    if problem.b_field is not None:
+        unit = GAUSS if problem.b_field.units == "gauss" else 1.0
+        arrays["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
+    return arrays
 
 
 def to_arrays(tree: Any, dtype: str) -> Any:
@@ -246,6 +282,11 @@ def propagate(
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int | None = None,
+    step: str | None = None,
+    strategy: str | None = None,
+    checkpoints: int | None = None,
+    n_steps: int | None = None,
+    mode: str | None = None,
 ) -> Solution:
     """Propagate light through a medium of driven, decaying quantum systems (Maxwell and Lindblad).
 
@@ -260,8 +301,9 @@ def propagate(
     Source: the master equation of Lindblad, Commun. Math. Phys. 48, 119 (1976), and the slowly varying envelope
     equation, in the conventions of clerq 0.15.
 
-    The scheme is cross-propagation: time is the outer loop, and at each instant the field is one integral over z, taken
-    on Gauss nodes in the optical path ∫N dz.
+    The scheme "cross" is cross-propagation: time is the outer loop, and at each instant the field is one integral over
+    z, taken on Gauss nodes in the optical path ∫N dz. The scheme "march" is clerq's: z is the outer loop, each slice is
+    solved in t, and an Adams–Bashforth step of length (z_max − z_min)/(z_steps · z_steps_inner) carries the light on.
 
     Args:
         problem: what is solved; its numbers are the defaults of all parameters.
@@ -277,14 +319,21 @@ def propagate(
         outputs: further outputs among "density_matrix", "populations" and "coherences".
         resolution: a `Resolution`, or "auto" to search one that meets `tol`; "auto" needs concrete values.
         tol: error aimed at by "auto", above which a resolution warns; relative to each field's peak; by default 1e-6
-            in float64 and 1e-4 in float32.
+            in float64 and 1e-4 in float32, and 1e-2 in a march.
         dtype: "float32" or "float64"; by default that of the given arrays, or JAX's own.
-        scheme: "cross".
+        scheme: "cross" or "march". A march has no `resolution` and no `memory`: its steps in z are the problem's
+            `z_steps_inner`, of which "auto" searches one that meets `tol`.
         memory: "auto", "fast" or "lean": whether a gradient stores every stage or computes it again.
-        solver: a diffrax solver with adaptive steps in place of the fixed grid.
+        solver: a diffrax solver with adaptive steps in place of the fixed grid; in a march, in place of Tsit5.
         rtol: relative tolerance of `solver`, by default 1e-8 in float64 and 1e-6 in float32.
         atol: absolute tolerance of `solver`, by default 1e-10 and 1e-9.
-        max_steps: most steps of `solver`, by default 100 000.
+        max_steps: most steps of `solver` (in a march, in one slice), by default 100 000.
+        step: of a march only, as all that follow: "ab" (Adams–Bashforth, second order; the default) or "euler".
+        strategy: what its gradient stores: "s2" every slice; "s3", the default, the light at the stored positions;
+            "s4" the same, and at most `checkpoints` states of the slice that it solves again.
+        checkpoints: see `strategy`.
+        n_steps: constant steps of each slice in place of adaptive ones.
+        mode: "reverse" (the default: for grad and vjp) or "forward" (for jvp and jacfwd).
 
     Returns:
         The `Solution`. Under jit, grad or vmap its estimates are inf where the run did not stay finite.
@@ -312,7 +361,9 @@ def propagate(
     check_problem(problem)
     given = parameters.arrange(problem, params or {}, input_fields).map(_as_array)
     parameters.check(problem, given)
-    options = Options(_dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps)
+    options = Options(
+        _dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps, step, strategy, checkpoints, n_steps, mode
+    )
     if options.dtype == "float64" and not _in_64_bit_mode():
         cure = "put the call in `with jax.enable_x64(True):`"
         parameters.fail("dtype", f'be "float32" unless JAX is in 64-bit mode ({cure})', 'is "float64"')
@@ -321,7 +372,7 @@ def propagate(
     concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))
     batch_size = math.prod(batch_shape(tree))
 
-    def solve(at: Resolution) -> dict[str, Any]:
+    def solve(at: Resolution | MarchResolution) -> dict[str, Any]:
         edges = parameters.edges(problem, given)
         populated = "initial_state" in given.params
         prepared = prepare(problem, at, options, wanted, given.sampled, edges, populated, batch_size)
@@ -331,9 +382,14 @@ def propagate(
         return out
 
     narrowest = parameters.narrowest_pulse(problem, given)
-    tol = check_tolerance(tol, options.dtype)
-    at = resolution
-    if isinstance(at, Resolution):
+    tol = check_tolerance(tol, options.dtype, options.scheme)
+    at: Any = resolution
+    if options.scheme == "march":
+        kept: dict[Any, dict[str, Any]] = {}
+        error = partial(_z_error, solve, kept) if concrete else None
+        at = march_options.choose(problem, resolution, error, tol, step)
+        out = kept.get(at) or solve(at)
+    elif isinstance(at, Resolution):
         out = solve(at)
     elif at == "auto":
         if not concrete:
@@ -343,7 +399,7 @@ def propagate(
     else:
         parameters.fail("resolution", 'be a Resolution or "auto"', f"is {resolution!r}")
     if concrete:
-        check_finite(np.asarray(out["fields"]), problem, at, options)
+        check_fields(np.asarray(out["fields"]), problem, at, options)
         worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
         warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, at)
     grids = to_arrays({"z": problem.z, "time": problem.time}, options.dtype)
@@ -384,10 +440,10 @@ def requested(outputs: Iterable[str]) -> frozenset[str]:
     return frozenset(outputs) | {"fields", "z_error", "time_error"}
 
 
-def check_tolerance(tol: float | None, dtype: str) -> float:
-    """The tolerance, by default by precision."""
+def check_tolerance(tol: float | None, dtype: str, scheme: str = "cross") -> float:
+    """The tolerance, by default by precision and scheme."""
     if tol is None:
-        return default_tolerance(dtype)
+        return default_tolerance(dtype, scheme)
     if isinstance(tol, bool) or not (isinstance(tol, numbers.Real) and 0 < float(tol) < math.inf):
         parameters.fail("tol", "be positive", f"is {tol!r}")
     return float(tol)
@@ -398,8 +454,12 @@ def cast(tree: Any, dtype: str) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, COMPLEX[dtype] if jnp.iscomplexobj(x) else dtype), tree)
 
 
-def check_finite(fields: np.ndarray, problem: Problem, at: Resolution, options: Options) -> None:
-    """Raise where a solution did not stay finite, saying where and what to try."""
+def check_fields(fields: np.ndarray, problem: Problem, at: Resolution | MarchResolution, options: Options) -> None:
+    """Raise where a solution did not stay finite or is not what it should be, saying where and what to try."""
+    if isinstance(at, MarchResolution):
+        march_options.check_finite(fields, problem, at, options.max_steps)
+        march_options.check_depletion(fields, problem)
+        return
     finite = np.isfinite(fields)
     if not finite.all():
         lost = ~finite.reshape(-1, *fields.shape[-2:]).all(0)
@@ -410,6 +470,11 @@ def check_finite(fields: np.ndarray, problem: Problem, at: Resolution, options: 
             f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or "
             "give an implicit `solver`, such as diffrax.Kvaerno5(), if the problem is stiff."
         )
+
+
+def _z_error(solve, kept: dict[Any, dict[str, Any]], at: MarchResolution) -> float:
+    kept[at] = out = solve(at)
+    return float(np.max(out["z_error"]))
 
 
 def _search(solve, tol: float, options: Options):
