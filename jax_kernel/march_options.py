@@ -252,10 +252,12 @@ def check_depletion(fields: np.ndarray, problem: Problem) -> None:
         depletion = float(np.max(np.where(first > 0, 1 - last / np.where(first > 0, first, 1), 0), initial=0))
         if depletion < DEPLETION_WARNING:
             continue
+        high = depletion >= DEPLETION_ERROR
+        lost = f"{depletion:.1%}" if high else f"more than {DEPLETION_WARNING:.0%}"  # one text, so that it shows once
         text = (
             f"The counter-propagating field {field.label or k} must pass undepleted for a march, which carries it "
-            f'forwards, but loses {depletion:.1%} of its peak: take scheme="cross".'
+            f'forwards, but loses {lost} of its peak: take scheme="cross".'
         )
-        if depletion >= DEPLETION_ERROR:
+        if high:
             raise ResolutionError(text)
         warnings.warn(text, ResolutionWarning, stacklevel=3)
