@@ -73,32 +73,34 @@ def march(
         step: length of a step.
         want_average: whether the state is kept at the stored positions.
     """
+    euler = options.step == "euler"
     peak = jnp.max(jnp.sqrt(jnp.sum(stop_gradient(entrance) ** 2, axis=1)))
     limit = jnp.where(peak > 0, BLOW_UP * peak, jnp.inf)
     zero = jnp.zeros_like(entrance)
-    none = jnp.zeros((), jnp.int32)
 
-    def solve(drive, jumps) -> Observed:
-        return solve_slice(
+    def solve(field, drive, jumps):
+        """The slice that a drive leaves, and the light there, NaN from where the solver gave up."""
+        seen = solve_slice(
             options, coefficients, state, drive, structure=structure, time=time, jumps=jumps, want_average=want_average
         )
+        gave_up = jnp.isnan(stop_gradient(seen.source)) & jnp.isfinite(stop_gradient(field))
+        return jnp.where(gave_up, jnp.nan, field), seen
 
     def inner_step(carry, density):
         """Carry the light to the next position and solve the slice there."""
-        field, seen, slopes, error, taken = carry
+        field, seen, source_before, before, earlier, error, taken = carry
         here = density * seen.source
-        slope = here if options.step == "euler" else jnp.where(taken == 0, here, 1.5 * here - 0.5 * density * slopes[0])
-        lost = ~jnp.isfinite(stop_gradient(field))
-        field = jnp.where(lost, field, field + step * slope)
+        slope = here if euler else jnp.where(taken == 0, here, 1.5 * here - 0.5 * density * source_before)
+        field = jnp.where(jnp.isfinite(stop_gradient(field)), field + step * slope, field)
         blown = jnp.sqrt(jnp.sum(stop_gradient(field) ** 2, axis=1, keepdims=True)) > limit
-        field = jnp.where(blown & ~jnp.isnan(field), jnp.inf, field)
-        history = stop_gradient(here)
-        error = error + local_error(options.step == "euler", step, history, *slopes[1:], taken)
+        field = jnp.where(blown, jnp.inf, field)
+        still = stop_gradient(here)
+        error = error + local_error(euler, step, still, before, earlier, taken)
         bad = ~jnp.all(jnp.isfinite(stop_gradient(field)))
         splined = pulses.spline(time, jnp.moveaxis(jnp.where(bad, zero, field), -1, 0))
-        after = solve(splined, jnp.zeros(0, time.dtype))
+        field, after = solve(field, splined, jnp.zeros(0, time.dtype))
         after = jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x), after)
-        return (field, after, (seen.source, history, slopes[1]), error, taken + 1), None
+        return (field, after, seen.source, still, before, error, taken + 1), None
 
     def outer_step(carry, densities):
         carry, _ = jax.lax.scan(inner_step, carry, densities)
@@ -106,15 +108,14 @@ def march(
 
     if options.mode == "reverse" and options.strategy != "s2":
         outer_step = jax.checkpoint(outer_step, prevent_cse=False)
-    seen = solve(drive, jumps)
-    carry = (entrance, seen, (seen.source, zero, zero), jnp.zeros(entrance.shape[0], entrance.dtype), none)
-    (*_, error, _), (fields, average) = jax.lax.scan(
-        outer_step, carry, density.reshape(options.z_steps, options.z_steps_inner)
-    )
+    entrance, seen = solve(entrance, drive, jumps)
+    error, taken = jnp.zeros(len(entrance), entrance.dtype), jnp.zeros((), jnp.int32)
+    carry = (entrance, seen, seen.source, zero, zero, error, taken)
+    carry, (fields, average) = jax.lax.scan(outer_step, carry, density.reshape(options.z_steps, options.z_steps_inner))
     fields = jnp.concatenate([entrance[None], fields])
-    if want_average:
+    if seen.average is not None:
         average = jnp.concatenate([seen.average[None], average])
-    return Marched(jax.lax.complex(fields[:, :, 0], fields[:, :, 1]), average, error)
+    return Marched(jax.lax.complex(fields[:, :, 0], fields[:, :, 1]), average, carry[5])
 
 
 def local_error(euler: bool, step, here, before, earlier, taken):

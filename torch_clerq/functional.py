@@ -251,7 +251,7 @@ def propagate(
         resolution: a `Resolution`, or "auto" to search one that meets `tol` (at every call: a module keeps it).
         tol: error above which a resolution warns, relative to each field's peak; 1e-6 or, in float32, 1e-4; in a march,
             1e-2.
-        scheme: "cross", or "march" for clerq's own, whose steps are the problem's `z_steps_inner` in place of `resolution`.
+        scheme: "cross", or "march" for that of clerq, where the problem's `z_steps_inner` stands for `resolution`.
         memory: "auto", "fast" or "lean".
         solver: a diffrax solver with adaptive steps in place of the fixed grid.
         rtol: relative tolerance of `solver`.
@@ -287,7 +287,7 @@ def propagate(
         0.135 -0.271
     """
     options = dict(scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
-    march = dict(step=step, strategy=strategy, checkpoints=checkpoints, n_steps=n_steps)
+    march: dict[str, Any] = dict(step=step, strategy=strategy, checkpoints=checkpoints, n_steps=n_steps)
     request = Request(problem, input_fields, params, dtype=dtype, tol=tol, **options, **march)
     at = request.resolve(resolution)
     fields = request.run(at, frozenset({"fields"}))["fields"]

@@ -43,7 +43,7 @@ class TorchPropagator(nn.Module):
         resolution: a `Resolution`, or "auto": the first call searches one that meets `tol`, and it is kept.
         tol: error above which a call warns, once; relative to each field's peak; 1e-6 or, in float32, 1e-4; in a march,
             1e-2.
-        scheme: "cross", or "march" for clerq's own, whose steps are the problem's `z_steps_inner` in place of `resolution`.
+        scheme: "cross", or "march" for that of clerq, where the problem's `z_steps_inner` stands for `resolution`.
         memory: "auto", "fast" or "lean": whether a gradient stores every stage or computes it again.
         solver: a diffrax solver with adaptive steps in place of the fixed grid.
         rtol: relative tolerance of `solver`.
