@@ -3,10 +3,11 @@
 from .errors import NotYetError, ProblemError, PropagationError, ResolutionError, ResolutionWarning
 from .problem import Problem
 from .propagate import choose_resolution, propagate
-from .resolution import Resolution
+from .resolution import MarchResolution, Resolution
 from .solution import Solution
 
 __all__ = [
+    "MarchResolution",
     "NotYetError",
     "Problem",
     "ProblemError",

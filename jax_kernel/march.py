@@ -175,9 +175,9 @@ def solve_slice(
         first, most = interval / 10, settings.max_steps
         controller = diffrax.PIDController(rtol=settings.rtol, atol=settings.atol, norm=largest, dtmax=interval)
     else:
-        first, most = (time[-1] - time[0]) / options.n_steps, options.n_steps + 2 + 2 * jumps.size
+        first, most = (time[-1] - time[0]) / options.n_steps, options.n_steps + 2
         controller = diffrax.ConstantStepSize()
-    if jumps.size:
+    if jumps.size and options.n_steps is None:  # constant steps have no jump in the window
         controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(slope),

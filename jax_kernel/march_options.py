@@ -99,7 +99,9 @@ def refuse_options(options: Any) -> None:
             parameters.fail(name, 'be left out unless scheme="march"', f"is {getattr(options, name)!r}")
 
 
-def prepare(problem: Problem, at: MarchResolution, options: Any, tolerances: tuple[float, float]) -> MarchOptions:
+def prepare(
+    problem: Problem, at: MarchResolution, options: Any, tolerances: tuple[float, float], jumps: list[float]
+) -> MarchOptions:
     """The static part of a march of one problem.
 
     Args:
@@ -107,9 +109,10 @@ def prepare(problem: Problem, at: MarchResolution, options: Any, tolerances: tup
         at: its steps.
         options: the checked `Options`.
         tolerances: (rtol, atol) of a slice.
+        jumps: times at which a pulse jumps.
 
     Raises:
-        ProblemError: constant steps skip intervals of the time grid or land on its times.
+        ProblemError: constant steps skip intervals of the time grid, land on its times or straddle a jump.
     """
     n_steps, intervals = options.n_steps, problem.t_steps
     if n_steps is not None:
@@ -117,6 +120,10 @@ def prepare(problem: Problem, at: MarchResolution, options: Any, tolerances: tup
         if n_steps < intervals:
             rule = f"be at least the problem's t_steps ({intervals}), for longer steps may miss a pulse"
             parameters.fail("n_steps", rule, f"is {n_steps}: take {good}")
+        inside = [t for t in jumps if problem.t_min < t < problem.t_max]
+        if inside:
+            rule = "be left out where a pulse jumps (adaptive steps stop there)"
+            parameters.fail("n_steps", rule, f"one jumps at t = {inside[0]:g}")
         if math.gcd(n_steps, intervals) > 1:
             rule = f"have no common divisor with the problem's t_steps ({intervals})"
             reason = "diffrax 0.7 gives wrong gradients where constant steps land on the times of the grid"

@@ -212,7 +212,7 @@ def prepare(
     }
     if isinstance(at, MarchResolution):
         arrays |= {"jumps": np.asarray(jumps)} | march_options.arrays(problem, at)
-        static = march_options.prepare(problem, at, options, options.tolerances())
+        static = march_options.prepare(problem, at, options, options.tolerances(), jumps)
         program = Program(**common, z_nodes=0, store_stages=False, solver=None, march=static)
         return Prepared(program, to_arrays(arrays, options.dtype))
     steps = timesteps.build(problem.time, at.t_substeps, jumps, STEPS_PER_SEGMENT)

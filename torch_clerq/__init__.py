@@ -2,7 +2,7 @@
 
 from jax_kernel.errors import NotYetError, ProblemError, PropagationError, ResolutionError, ResolutionWarning
 from jax_kernel.problem import Problem
-from jax_kernel.resolution import Resolution
+from jax_kernel.resolution import MarchResolution, Resolution
 from jax_kernel.solution import Solution
 
 from .bridge import clear_cache
@@ -12,6 +12,7 @@ from .propagator import TorchPropagator
 
 __all__ = [
     "Interval",
+    "MarchResolution",
     "NotYetError",
     "Parametrisation",
     "Positive",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jax_kernel import (
+    MarchResolution,
     Problem,
     ProblemError,
     Resolution,
@@ -17,7 +18,6 @@ from jax_kernel import (
     choose_resolution,
     propagate,
 )
-from jax_kernel.resolution import MarchResolution
 from tests.conftest import lambda_system, two_level
 
 DOPPLER = {"thermal_delta_min": -1, "thermal_delta_max": 1, "thermal_delta_steps": 2, "thermal_width": 0.6}
@@ -32,10 +32,12 @@ def small(**top):
     return lambda_system(**{"system": magnet} | window | top)
 
 
-def parameters(problem, samples=False):
-    """A value of every parameter, away from special points."""
-    values = {
-        "rabi_freq": jnp.asarray([0.5 + 0.1j, 1.5 - 0.2j]),
+def parameters(problem):
+    """A value of every parameter, away from special points; the probe is sampled, the control a pulse."""
+    time = jnp.asarray(problem.time)
+    return {
+        "pulse_args": [{}, {"ampl": jnp.asarray(1.1), "fwhm": jnp.asarray(0.6), "on": jnp.asarray(-0.9)}],
+        "rabi_freq": jnp.asarray([1.0 + 0.0j, 1.5 - 0.2j]),
         "interaction_strengths": jnp.asarray([1.0, 1.4]),
         "detunings": jnp.asarray([0.2, -0.1]),
         "decay_scale": jnp.asarray(1.1),
@@ -45,11 +47,8 @@ def parameters(problem, samples=False):
         "number_density": 1 + 0.2 * jnp.arange(3.0),
         "thermal_width": jnp.asarray(0.7),
         "initial_state": jnp.asarray([0.7, 0.1, 0.2]),
+        "input_fields": {"probe": jax.lax.complex(jnp.exp(-(time**2)), 0.2 * jnp.sin(time))},
     }
-    if samples:
-        time = jnp.asarray(problem.time)
-        return values | {"input_fields": {"probe": jax.lax.complex(jnp.exp(-(time**2)), 0.2 * jnp.sin(time))}}
-    return values | {"pulse_args": [{"centre": jnp.asarray(0.1), "fwhm": jnp.asarray(0.9)}, {"ampl": jnp.asarray(1.1)}]}
 
 
 def objective(problem, **options):
@@ -60,7 +59,7 @@ def objective(problem, **options):
 
     def value(params):
         params = dict(params)
-        samples = params.pop("input_fields", None)
+        samples = params.pop("input_fields")
         outputs = ("density_matrix", "populations", "coherences")
         s = propagate(problem, params, input_fields=samples, outputs=outputs, **options)
         total = jnp.sum(light * (jnp.real(s.fields) + 0.3 * jnp.imag(s.fields)))
@@ -88,10 +87,9 @@ def product(gradient, along):
     return sum(float(jnp.sum(jnp.real(g * d))) for g, d in leaves)
 
 
-@pytest.mark.parametrize("samples", [False, True])
-def test_reverse_is_forward_is_differences_for_every_parameter(samples, x64):
+def test_reverse_is_forward_is_differences_for_every_parameter(x64):
     problem = small()
-    point = parameters(problem, samples)
+    point = parameters(problem)
     along = direction(point)
     gradient = jax.jit(jax.grad(objective(problem, **CONSTANT)))(point)
     value = jax.jit(objective(problem, **CONSTANT))
@@ -102,7 +100,7 @@ def test_reverse_is_forward_is_differences_for_every_parameter(samples, x64):
         return jax.jvp(forward, (point,), (tangent,))[1]
 
     still = jax.tree.map(jnp.zeros_like, along)
-    for key in ["input_fields"] if samples else point:
+    for key in point:
         exact = product(gradient[key], along[key])
         np.testing.assert_allclose(exact, derivative(still | {key: along[key]}), rtol=1e-9)
         errors = []
@@ -127,7 +125,6 @@ def test_strategies_and_modes_give_the_same_gradient(x64):
     for other in gradients[1:]:
         for a, b in zip(jax.tree.leaves(gradients[0]), jax.tree.leaves(other), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-            assert np.all(np.abs(b) > 0)
     forward = objective(problem, **TIGHT, mode="forward")
     derivative = jax.jit(lambda point: jax.jvp(forward, (point,), (along,))[1])(point)
     np.testing.assert_allclose(derivative, product(gradients[0], along), rtol=1e-8)
@@ -139,13 +136,11 @@ def test_gradients_of_march_and_cross_approach_each_other_in_second_order(x64):
         return jnp.sum(jnp.abs(s.fields[0, -1]) ** 2)
 
     g = jnp.asarray([1.5, 1.0])
-    problem = small(z_steps=1, velocity_classes=None, probe={"rabi_freq": 0.5})
-    cross = jax.grad(lambda g: energy(problem, g, resolution=Resolution(16, 16), tol=1.0))(g)
+    problem = small(z_steps=1, t_steps=120, velocity_classes=None, probe={"rabi_freq": 0.5})
+    cross = jax.grad(lambda g: energy(problem, g, resolution=Resolution(16, 8), tol=1.0))(g)
     errors = []
     for inner in (4, 8, 16):
-        finer = dataclasses.replace(problem, z_steps_inner=inner, t_steps=120)
-        reference = dataclasses.replace(problem, t_steps=120)
-        cross = jax.grad(lambda g, p=reference: energy(p, g, resolution=Resolution(16, 8), tol=1.0))(g)
+        finer = dataclasses.replace(problem, z_steps_inner=inner)
         marched = jax.grad(lambda g, p=finer: energy(p, g, **MARCH))(g)
         errors.append(float(jnp.max(jnp.abs(marched - cross)) / jnp.max(jnp.abs(cross))))
     assert 3 < errors[0] / errors[1] < 5.5, errors
@@ -171,9 +166,10 @@ def test_gradient_of_a_jump_on_the_time_grid(x64):
     reverse = jax.grad(energy)(jnp.ones(1))
     forward = jax.jvp(lambda r: energy(r, mode="forward"), (jnp.ones(1),), (jnp.ones(1),))[1]
     np.testing.assert_allclose(reverse[0], forward, rtol=1e-9)
-    constant = jax.grad(lambda r: energy(r, n_steps=401))(jnp.ones(1))
-    forward = jax.jvp(lambda r: energy(r, n_steps=401, mode="forward"), (jnp.ones(1),), (jnp.ones(1),))[1]
-    np.testing.assert_allclose(constant[0], forward, rtol=1e-9)
+    with pytest.raises(
+        ProblemError, match=r"`n_steps` must be left out where a pulse jumps .*, but one jumps at t = -1"
+    ):
+        energy(jnp.ones(1), n_steps=401)
 
 
 def test_a_batch_is_its_elements(x64):
@@ -269,7 +265,7 @@ def test_solvers(x64):
         (diffrax.Kvaerno5(), {"rtol": 1e-7, "atol": 1e-9}),
         (diffrax.Heun(), {"n_steps": 3001}),
     ):
-        np.testing.assert_allclose(propagate(problem, solver=solver, **MARCH | options).fields, default, atol=1e-6)
+        np.testing.assert_allclose(propagate(problem, solver=solver, **MARCH | options).fields, default, atol=3e-6)
 
 
 def test_float32(x64):

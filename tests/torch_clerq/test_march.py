@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import jax_kernel
-from jax_kernel import ProblemError, Resolution, ResolutionError
-from jax_kernel.resolution import MarchResolution
+from jax_kernel import MarchResolution, ProblemError, Resolution, ResolutionError
 from tests.conftest import two_level
 from tests.torch_clerq.conftest import GRID
 from torch_clerq import TorchPropagator, propagate
