@@ -39,8 +39,21 @@ class Resolution:
         return Resolution(2 * self.z_nodes, 2 * self.t_substeps)
 
 
-def default_tolerance(dtype: str) -> float:
-    """Tolerance of "auto", relative to the peak: 1e-6 in float64, 1e-4 in float32."""
+@dataclass(frozen=True)
+class MarchResolution:
+    """How finely a z-march resolves the problem.
+
+    Attributes:
+        z_steps_inner: steps per stored interval of z: the problem's own, or what "auto" found.
+    """
+
+    z_steps_inner: int
+
+
+def default_tolerance(dtype: str, scheme: str = "cross") -> float:
+    """Tolerance of "auto", relative to the peak: 1e-6 in float64, 1e-4 in float32; 1e-2 of a march, of second order."""
+    if scheme == "march":
+        return 1e-2
     return 1e-6 if dtype == "float64" else 1e-4
 
 
@@ -108,19 +121,26 @@ def search(
     )
 
 
-def longest_step(problem: Problem, at: Resolution) -> float:
-    """Length of an integrator step, in the problem's time."""
-    return (problem.t_max - problem.t_min) / problem.t_steps / at.t_substeps
+def longest_step(problem: Problem, at: Resolution | MarchResolution) -> float:
+    """Length of the longest integrator step, in the problem's time."""
+    interval = (problem.t_max - problem.t_min) / problem.t_steps
+    return interval / at.t_substeps if isinstance(at, Resolution) else interval
 
 
-def warn_above(z_error: float, time_error: float | None, tol: float, at: Resolution, *, since: float = 0.0) -> bool:
+def warn_above(
+    z_error: float, time_error: float | None, tol: float, at: Resolution | MarchResolution, *, since: float = 0.0
+) -> bool:
     """Warn when an estimate is above the tolerance and ten times `since`, saying what to raise; whether it did."""
-    late = [("z_nodes", z_error, at.z_nodes), ("t_substeps", time_error or 0.0, at.t_substeps)]
+    if isinstance(at, MarchResolution):
+        late, where = [("z_steps_inner", z_error, at.z_steps_inner)], "the problem"
+    else:
+        late = [("z_nodes", z_error, at.z_nodes), ("t_substeps", time_error or 0.0, at.t_substeps)]
+        where = "`resolution`"
     late = [(name, error, value) for name, error, value in late if not error <= max(tol, 10 * since)]
     if late:
         text = " and ".join(f"`{name}` above {value} (estimated error {error:.1e})" for name, error, value in late)
         warnings.warn(
-            f"The solution is resolved to worse than tol = {tol:g} of the peak: raise {text} in `resolution`.",
+            f"The solution is resolved to worse than tol = {tol:g} of the peak: raise {text} in {where}.",
             ResolutionWarning,
             stacklevel=3,
         )
