@@ -76,6 +76,7 @@ def _diagonal(structure: Structure, coefficients: Coefficients) -> Complex[Array
 
 
 def _factors(structure: Structure, diagonal, h) -> _Factors:
+    h = jax.lax.complex(h, jnp.zeros_like(h))
     half_exp, half_1, half_2, _ = phi(diagonal * (h / 2))
     full_exp, full_1, full_2, full_3 = phi(diagonal * h)
     slopes = (
