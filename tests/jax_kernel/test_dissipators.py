@@ -14,6 +14,7 @@ from jax_kernel import Problem, ProblemError, Resolution, doppler, propagate
 from jax_kernel.prepare import structure_of
 from tests.jax_kernel.test_generator import dissipated
 from torch_clerq import TorchPropagator
+from torch_clerq.objectives import optical_depth
 
 AT = Resolution(6, 96)
 RATES, SCALE, DETUNING = np.array([0.11, 0.07, 0.13]), 1.2, 0.3
@@ -155,6 +156,15 @@ def test_one_element_is_a_channel(x64):
     ]
     np.testing.assert_allclose(*solutions, rtol=0, atol=1e-13)
     assert np.abs(solutions[0][-1, 0, 2]) > 1e-3
+
+
+def test_optical_depth_of_one_element_alone():
+    def depth(*decays):
+        return optical_depth(problem_of(2, decays, interaction_strengths=[0.7]))
+
+    channel, element_ = {"rate": 0.2, "channels": [[0, 1]]}, {"rate": 0.2, "operator": element(2, ((0, 1), 1j))}
+    assert depth(element_) == pytest.approx(depth(channel), rel=1e-14)
+    assert depth(channel, {"rate": 0.1, "operator": np.diag([1.0, -1.0])}) is None
 
 
 def trapped(time, rate):

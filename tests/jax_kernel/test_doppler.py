@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_kernel import conventions, doppler
+from jax_kernel import conventions, doppler, parameters, stiffness
 from jax_kernel.errors import ProblemError, ResolutionWarning
+from jax_kernel.options import Options
 from jax_kernel.problem import Problem, VelocityClasses
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "problems"
@@ -281,6 +282,18 @@ def test_gauss_hermite_refused(keys, message):
     with pytest.raises(ProblemError, match=message) as caught:
         Problem.from_dict(make_content(gauss_hermite(5) | keys))
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(("classes", "follows"), [(gauss_hermite(5), True), ({"thermal_delta_max": 0.5}, False)])
+def test_whether_a_problem_is_stiff_follows_the_width_where_the_shifts_do(classes, follows):
+    problem = Problem.from_dict(make_content(classes))
+    slow = stiffness.fastest(problem, "", {})
+    assert slow == pytest.approx(2 * math.pi * np.abs(problem.doppler_shifts).max())
+    width = 7 * problem.thermal_width
+    fast = stiffness.fastest(problem, "", {"thermal_width": np.array([width / 2, width])})
+    assert fast == pytest.approx(7 * slow if follows else slow)
+    given = parameters.arrange(problem, {"thermal_width": np.array(width)}, None)
+    assert stiffness.resolved(Options(), problem, given).solver == ("exponential" if follows else "runge-kutta")
 
 
 def test_gauss_hermite_round_trip():
