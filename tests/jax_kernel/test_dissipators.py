@@ -207,7 +207,7 @@ def test_a_rate_of_zero_is_no_decay_and_has_a_gradient(x64):
     without = master.generator([0.0, 0.2])
     np.testing.assert_allclose(found.reshape(-1, 4), [expm(without * t) @ start for t in problem.time], atol=1e-9)
     still = problem_of(2, decays[1:], rabi=0.9)
-    np.testing.assert_allclose(density_matrices(still, {}), found, rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(density_matrices(still, {}), found)
 
     weights = np.zeros(found.shape, complex)
     weights[-1] = random_matrix(rng, 2)
