@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from jax_kernel.errors import ProblemError
 
@@ -46,9 +47,40 @@ def level_damping_rates(problem: Problem) -> np.ndarray:
         problem: The problem whose decays are summed.
 
     Returns:
-        Angular rates, shape (level,), in radians per unit time; the coherence of two levels decays at their sum.
+        Angular rates, shape (level,), in radians per unit time; the coherence of two levels decays at their sum where
+        no dense operator decays several at once.
     """
     return np.asarray([decay.rate for decay in problem.decays]) @ damping_per_rate(problem)
+
+
+def coherence_damping_rates(problem: Problem) -> np.ndarray:
+    """How fast the coherence of two levels decays at least.
+
+    Channels damp it at the sum of the levels' rates. A dense operator may leave a superposition dark, or two levels in
+    phase: of all elements of the density matrix that it mixes with the coherence, the slowest counts.
+
+    Args:
+        problem: The problem whose decays are summed.
+
+    Returns:
+        Angular rates, symmetric, shape (level, level).
+    """
+    levels = problem.num_states
+    rates = np.zeros((levels, levels))
+    for decay, own in zip(problem.decays, damping_per_rate(problem), strict=True):
+        if decay.operator is None:
+            rates += decay.rate * np.add.outer(own, own)
+            continue
+        operator = np.asarray(decay.operator)
+        both, unit = operator.conj().T @ operator, np.eye(levels)
+        dissipator = np.kron(operator, operator.conj()) - (np.kron(both, unit) + np.kron(unit, both.T)) / 2
+        count, block = connected_components(dissipator != 0, directed=False)
+        slowest = np.empty(count)
+        for k in range(count):
+            inside = dissipator[np.ix_(block == k, block == k)]
+            slowest[k] = max(0.0, -np.linalg.eigvalsh((inside + inside.conj().T) / 2)[-1])
+        rates += 2 * math.pi * decay.rate * slowest[block].reshape(levels, levels)
+    return rates
 
 
 def damping_per_rate(problem: Problem) -> np.ndarray:
@@ -79,7 +111,7 @@ def auto_spacing(problem: Problem, *, tolerance: float = 1e-6, thermal_width: fl
         The spacing, a cyclic frequency.
     """
     log_tolerance = -math.log(tolerance)
-    slopes, rates = level_doppler_slopes(problem), level_damping_rates(problem)
+    slopes, rates = level_doppler_slopes(problem), coherence_damping_rates(problem)
     duration = problem.t_max - problem.t_min
     spacing = math.pi * thermal_width / math.sqrt(log_tolerance)
     first, second = np.triu_indices(problem.num_states, 1)
@@ -87,7 +119,7 @@ def auto_spacing(problem: Problem, *, tolerance: float = 1e-6, thermal_width: fl
     moving = difference > 0
     if not moving.any():
         return min(spacing, ECHO_MARGIN / duration)
-    damping = (rates[first] + rates[second])[moving] / log_tolerance
+    damping = rates[first, second][moving] / log_tolerance
     return min(spacing, float(np.min(np.maximum(ECHO_MARGIN / duration, damping) / difference[moving])))
 
 
@@ -172,11 +204,11 @@ def echo(problem: Problem) -> float:
         The largest |sum_v w_v exp(-2 pi i b shift_v t) - exp(-(pi b w t)^2)| exp(-damping t), 0 without motion.
     """
     shifts, weights_ = problem.doppler_shifts, class_weights(problem)
-    slopes, rates = level_doppler_slopes(problem), level_damping_rates(problem)
+    slopes, rates = level_doppler_slopes(problem), coherence_damping_rates(problem)
     time = np.linspace(0, problem.t_max - problem.t_min, 2 * problem.t_steps + 1)
     first, second = np.triu_indices(problem.num_states, 1)
     worst = 0.0
-    for b, damping in {(abs(slopes[i] - slopes[j]), rates[i] + rates[j]) for i, j in zip(first, second, strict=True)}:
+    for b, damping in {(abs(slopes[i] - slopes[j]), rates[i, j]) for i, j in zip(first, second, strict=True)}:
         if b > 0:
             sums = np.exp(-2j * np.pi * b * time[:, None] * shifts) @ weights_
             wanted = np.exp(-((np.pi * b * problem.thermal_width * time) ** 2))

@@ -118,7 +118,7 @@ def phi(x: Complex[Array, "*axes"]) -> tuple[Complex[Array, "*axes"], ...]:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> [round(float(p.real), 6) for p in phi(jnp.zeros(1, complex))]
+        >>> [round(float(p.real), 6) for p in phi(jnp.zeros((), complex))]
         [1.0, 1.0, 0.5, 0.166667]
     """
     small = jnp.abs(x) < 1

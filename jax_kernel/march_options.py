@@ -102,13 +102,9 @@ def refuse_options(options: Any) -> None:
 def refuse_states(outputs: frozenset[str], start: str) -> None:
     """Raise where a run is to start from, or end with, the state of every class, which a march does not carry."""
     if start == "initial_density_matrix":
-        parameters.fail(
-            start, 'be left out with scheme="march" (take "cross")', "was given"
-        )
+        parameters.fail(start, 'be left out with scheme="march" (take "cross")', "was given")
     if "final_state" in outputs:
-        parameters.fail(
-            "outputs", 'have no "final_state" with scheme="march" (take "cross")', "has it"
-        )
+        parameters.fail("outputs", 'have no "final_state" with scheme="march" (take "cross")', "has it")
 
 
 def prepare(

@@ -137,7 +137,7 @@ class _Parts(NamedTuple):
     Attributes:
         pairs: (field, lower, upper, factor) of every driven pair with a nonzero factor.
         channels: (decay, to, from, factor) of every decay channel with a nonzero factor.
-        operators: dense collapse operator by decay.
+        operators: dense collapse operator of several elements by decay.
     """
 
     pairs: list[tuple[int, int, int, float]]
@@ -146,21 +146,23 @@ class _Parts(NamedTuple):
 
 
 def _parts(problem: Problem) -> _Parts:
-    return _Parts(
-        [
-            (k, a, b, factor)
-            for k, field in enumerate(problem.fields)
-            for (a, b), factor in zip(field.coupled_levels, field.factors, strict=True)
-            if factor
-        ],
-        [
-            (d, a, b, factor)
-            for d, decay in enumerate(problem.decays)
-            for (a, b), factor in zip(decay.channels, decay.factors, strict=True)
-            if factor
-        ],
-        {d: np.asarray(decay.operator) for d, decay in enumerate(problem.decays) if decay.operator is not None},
-    )
+    pairs = [
+        (k, a, b, factor)
+        for k, field in enumerate(problem.fields)
+        for (a, b), factor in zip(field.coupled_levels, field.factors, strict=True)
+        if factor
+    ]
+    channels, operators = [], {}
+    for d, decay in enumerate(problem.decays):
+        channels += [(d, a, b, f) for (a, b), f in zip(decay.channels, decay.factors, strict=True) if f]
+        if decay.operator is not None:
+            operator = np.asarray(decay.operator)
+            elements = np.argwhere(operator).tolist()
+            if len(elements) == 1:  # a channel, whose phase means nothing
+                channels += [(d, a, b, float(abs(operator[a, b]))) for a, b in elements]
+            else:
+                operators[d] = operator
+    return _Parts(pairs, channels, operators)
 
 
 @lru_cache(maxsize=128)

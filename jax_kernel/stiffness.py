@@ -15,7 +15,10 @@ from .problem import Problem
 STIFF = 10.0
 """Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta steps; measured, see docs/design.md."""
 
-_RATES = ("energies", "detunings", "decay_rates", "decay_scale", "b_field", "level_detunings", "level_doppler_slopes")
+_RATES = (
+    "energies", "detunings", "decay_rates", "decay_scale", "b_field", "thermal_width", "level_detunings",
+    "level_doppler_slopes",
+)  # fmt: skip
 
 
 def resolved(options: Options, problem: Problem, given: parameters.Given) -> Options:
@@ -46,6 +49,9 @@ def fastest(problem: Problem, start: str, values: Mapping[str, Any]) -> float:
     damping = rates @ doppler.damping_per_rate(problem)
     first, second = np.asarray(structure_of(problem, start).coherences, int).reshape(-1, 2).T
     farthest = np.max(np.abs(problem.doppler_shifts))
+    classes = problem.velocity_classes
+    if classes is not None and classes.quadrature is not None:  # nodes that move with the width
+        farthest = farthest * np.asarray(merged["thermal_width"])[..., None] / classes.thermal_width
     rotation = np.abs(energies[..., first] - energies[..., second])
     rotation = rotation + np.abs(slopes[..., first] - slopes[..., second]) * farthest
     return max(

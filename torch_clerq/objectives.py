@@ -129,7 +129,8 @@ def optical_depth(problem: Problem, field: int | str = 0) -> float | None:
         field: index or label of a field on one pair of levels.
 
     Returns:
-        The optical depth, or None where the formula does not apply: several pairs, moving atoms, or no decay.
+        The optical depth, or None where the formula does not apply: several pairs, moving atoms, no decay, or a decay
+        operator of several elements.
 
     Raises:
         ProblemError: there is no such field.
@@ -143,7 +144,8 @@ def optical_depth(problem: Problem, field: int | str = 0) -> float | None:
     """
     k = problem.field_index(field)
     light = problem.fields[k]
-    if len(light.coupled_levels) != 1 or any(problem.doppler_shifts):
+    together = any(decay.operator is not None and np.count_nonzero(decay.operator) > 1 for decay in problem.decays)
+    if len(light.coupled_levels) != 1 or any(problem.doppler_shifts) or together:
         return None
     rate = sum(_rate(problem, level) for level in light.coupled_levels[0])
     path = float(optical_path(problem)[-1])

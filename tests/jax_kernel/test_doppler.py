@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_kernel import doppler
-from jax_kernel.errors import ProblemError
+from jax_kernel import conventions, doppler, parameters, stiffness
+from jax_kernel.errors import ProblemError, ResolutionWarning
+from jax_kernel.options import Options
 from jax_kernel.problem import Problem, VelocityClasses
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "problems"
@@ -178,3 +179,125 @@ def test_random_grids_equal_clerq():
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_shared_files_equal_clerq(path):
     assert_equals_clerq(json.loads(path.read_text()))
+
+
+def gauss_hermite(nodes, width=0.3, **keys):
+    return {"thermal_width": width, "quadrature": "gauss-hermite", "nodes": nodes} | keys
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 7, 40, 300])
+def test_gauss_hermite_moments(nodes):
+    """A rule of n nodes has the moments of the thermal distribution up to degree 2n − 1: σᵏ (k − 1)!! / 2^(k/2)."""
+    problem = Problem.from_dict(make_content(gauss_hermite(nodes)))
+    shifts, weights = problem.doppler_shifts, problem.doppler_weights
+    assert len(shifts) == len(weights) == nodes
+    assert np.all(np.diff(shifts) > 0)
+    assert np.all(weights > 0)
+    for degree in range(min(2 * nodes, 12)):
+        double_factorial = math.prod(range(degree - 1, 0, -2))
+        expected = 0 if degree % 2 else 0.3**degree * double_factorial / 2 ** (degree / 2)
+        assert weights @ shifts**degree == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    wider = Problem.from_dict(make_content(gauss_hermite(nodes, 0.6)))
+    np.testing.assert_allclose(wider.doppler_shifts, 2 * shifts, rtol=1e-15)
+    np.testing.assert_array_equal(wider.doppler_weights, weights)
+
+
+LADDER = [{"coupled_levels": [[0, 1]]}, {"coupled_levels": [[1, 2]], "factor_doppler_shift": 0.6}]
+DAMPING = [{"rate": 0.1, "channels": [[0, 1], [1, 2]], "factors": [1.0, 0.5]}]
+
+
+def brute_force_echo(problem):
+    """The dephasing of each pair of levels at many times, class by class, against that of the whole distribution."""
+    slopes = {0: 0.0, 1: -1.0, 2: -0.6}
+    rates = {0: 0.0, 1: math.pi * 0.1, 2: math.pi * 0.1 * 0.25}
+    worst = 0.0
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        slope = slopes[first] - slopes[second]
+        for time in np.linspace(0, problem.t_max - problem.t_min, 2001):
+            classes = zip(problem.doppler_weights, problem.doppler_shifts, strict=True)
+            average = sum(weight * np.exp(2j * math.pi * slope * shift * time) for weight, shift in classes)
+            error = abs(average - math.exp(-((math.pi * slope * problem.thermal_width * time) ** 2)))
+            worst = max(worst, error * math.exp(-(rates[first] + rates[second]) * time))
+    return worst
+
+
+@pytest.mark.parametrize("classes", [
+    gauss_hermite(5),
+    gauss_hermite(12),
+    {"thermal_width": 0.3, "thermal_delta_min": -1.0, "thermal_delta_max": 1.0, "thermal_delta_steps": 8},
+])  # fmt: skip
+def test_echo_is_the_largest_error_of_the_dephasing(classes):
+    content = make_content(classes, fields=LADDER, decays=DAMPING, duration=8.0) | {"t_steps": 200}
+    problem = Problem.from_dict(content)
+    expected = brute_force_echo(problem)
+    assert expected > 1e-3
+    assert doppler.echo(problem) == pytest.approx(expected, rel=2e-3)
+
+
+def test_nothing_rephases_without_motion():
+    still = [{"coupled_levels": [[0, 1]], "factor_doppler_shift": 0.0}]
+    assert doppler.echo(Problem.from_dict(make_content(gauss_hermite(3), fields=still))) == 0
+    assert doppler.echo(Problem.from_dict(make_content(gauss_hermite(3), duration=1e-3))) < 1e-6
+
+
+def test_an_echo_is_warned_of_and_more_nodes_cure_it():
+    conventions.warn_once.cache_clear()
+
+    def use(nodes, **keys):
+        problem = Problem.from_dict(make_content(gauss_hermite(nodes, **keys), duration=6.0))
+        conventions.warn_once(problem)
+        return doppler.echo(problem)
+
+    with pytest.warns(ResolutionWarning) as caught:
+        few = use(12)
+    (warning,) = caught
+    assert str(warning.message) == (
+        f"The 12 velocity classes rephase within the time window (a wrong echo of {few:.1e} of the coherence): raise "
+        "`velocity_classes.nodes`, or `thermal_delta_echo_tolerance` if that is enough."
+    )
+    assert use(12) == few  # a second warning would be an error
+    assert use(12, thermal_delta_echo_tolerance=1.01 * few) == few
+    with pytest.warns(ResolutionWarning):
+        use(12, thermal_delta_echo_tolerance=0.99 * few)
+    assert use(60) < 1e-6 < few
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"quadrature": "gauss"}, r'`velocity_classes\.quadrature` must be "gauss-hermite", but is "gauss"'),
+        ({"quadrature": 5}, r"quadrature` must be a string, but is 5"),
+        ({"nodes": None}, r"nodes` must be an integer of at least 1, the number of velocity classes, but is 0"),
+        ({"nodes": 0}, r"nodes` must be an integer of at least 1, the number of velocity classes, but is 0"),
+        ({"nodes": 5.0}, r"nodes` must be an integer of at least 1, .*is 5\.0"),
+        ({"nodes": 301}, r"nodes` must be at most 300, where the outermost weights underflow, but is 301"),
+        ({"quadrature": None}, r'nodes` must be absent unless `quadrature` is "gauss-hermite", but is 5'),
+        ({"thermal_width": 0}, r"thermal_width` must be positive, but is 0"),
+        ({"thermal_delta_steps": 4}, r"thermal_delta_steps` must be absent where `quadrature` chooses the classes"),
+        ({"thermal_delta_spacing": "auto"}, r"thermal_delta_spacing` must be absent where `quadrature` chooses"),
+        ({"thermal_delta_echo_tolerance": 1.0}, r"echo_tolerance` must be between 0 and 1, but is 1\.0"),
+    ],
+)
+def test_gauss_hermite_refused(keys, message):
+    with pytest.raises(ProblemError, match=message) as caught:
+        Problem.from_dict(make_content(gauss_hermite(5) | keys))
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(("classes", "follows"), [(gauss_hermite(5), True), ({"thermal_delta_max": 0.5}, False)])
+def test_whether_a_problem_is_stiff_follows_the_width_where_the_shifts_do(classes, follows):
+    problem = Problem.from_dict(make_content(classes))
+    slow = stiffness.fastest(problem, "", {})
+    assert slow == pytest.approx(2 * math.pi * np.abs(problem.doppler_shifts).max())
+    width = 7 * problem.thermal_width
+    fast = stiffness.fastest(problem, "", {"thermal_width": np.array([width / 2, width])})
+    assert fast == pytest.approx(7 * slow if follows else slow)
+    given = parameters.arrange(problem, {"thermal_width": np.array(width)}, None)
+    assert stiffness.resolved(Options(), problem, given).solver == ("exponential" if follows else "runge-kutta")
+
+
+def test_gauss_hermite_round_trip():
+    problem = Problem.from_dict(make_content(gauss_hermite(9, thermal_delta_echo_tolerance=1e-3)))
+    written = problem.to_dict()
+    assert written["velocity_classes"] == gauss_hermite(9, thermal_delta_echo_tolerance=1e-3)
+    assert Problem.from_dict(json.loads(json.dumps(written))) == problem

@@ -59,11 +59,13 @@ def eit_exponent(one_photon, two_photon, *, g, rate, control, ground_rate):
     return g * ground / ((rate / 2 + 1j * one_photon) * ground + (control / 2) ** 2)
 
 
-def doppler_eit_exponent(frequency, *, g, rate, control, ground_rate, thermal_width, slopes):
-    """Row 6: the average of row 4 over the classes, for Doppler slopes of levels 1 and 2."""
+def doppler_eit_exponent(frequency, *, g, rate, control, ground_rate, thermal_width, slopes, detunings=(0.0, 0.0)):
+    """Row 6: the average of row 4 over the classes, for Doppler slopes and detunings of levels 1 and 2."""
     shifts, step = np.linspace(-6 * thermal_width, 6 * thermal_width, 801, retstep=True)
     weights = step * np.exp(-((shifts / thermal_width) ** 2)) / (thermal_width * np.sqrt(np.pi))
-    one_photon, two_photon = (frequency[:, None] - slope * shifts for slope in slopes)
+    one_photon, two_photon = (
+        frequency[:, None] + detuning - slope * shifts for slope, detuning in zip(slopes, detunings, strict=True)
+    )
     return eit_exponent(one_photon, two_photon, g=g, rate=rate, control=control, ground_rate=ground_rate) @ weights
 
 

@@ -50,9 +50,9 @@ def gaussian_control(fwhm: float, centre: float = 0.0) -> dict[str, Any]:
     return {"rabi_freq_t_func": "ramp_onoff", "rabi_freq_t_args": args}
 
 
-def medium(fields, decays, *, strengths, states, **window) -> Problem:
-    """A problem; `window` overrides the top-level keys."""
-    system = {"num_states": states, "fields": fields, "decays": decays}
+def medium(fields, decays, *, strengths, states, levels=None, **window) -> Problem:
+    """A problem; `levels` adds keys of the system, `window` overrides the top-level keys."""
+    system = {"num_states": states, "fields": fields, "decays": decays} | (levels or {})
     window = {"t_steps": 320, "z_min": -0.2, "z_max": 1.2, "z_steps": 28} | window
     return Problem.from_dict({"system": system, "interaction_strengths": list(strengths)} | window)
 
@@ -101,6 +101,11 @@ def parameters_of(problem: Problem) -> dict[str, Any]:
         "decay_rates": [decay.rate for decay in problem.decays],
         "number_density": 1.0,
     }
+    for name in ("level_detunings", "level_doppler_slopes"):
+        if getattr(problem, name) is not None:
+            tree[name] = getattr(problem, name)
+    if problem.level_detunings is not None:
+        del tree["detunings"]
     if problem.velocity_classes is not None:
         tree |= {"thermal_width": problem.thermal_width, "number_density": np.ones(len(problem.z))}
     pulse_args = [{name: jnp.asarray(value) for name, value in args.items()} for args in tree.pop("pulse_args")]
