@@ -56,7 +56,7 @@ def test_either_precision_works_in_a_process_in_64_bit_mode():
 import jax, torch
 from torch_clerq import Problem, Resolution, propagate
 problem = Problem.from_dict({"system": {"num_states": 2, "fields": [{"coupled_levels": [[0, 1]]}]},
-                             "t_steps": 4, "z_steps": 2, "interaction_strengths": [1.0]})
+                             "t_steps": 40, "z_steps": 2, "interaction_strengths": [1.0]})
 options = {"resolution": Resolution(2, 1), "tol": 1.0}
 print(jax.config.jax_enable_x64, propagate(problem, dtype=torch.float64, **options).dtype)
 g = torch.ones(1, requires_grad=True)

@@ -288,7 +288,7 @@ REFUSED = [
     ({"n_steps": 99}, r"`n_steps` must be at least the problem's t_steps \(100\), .*: take 101"),
     ({"n_steps": 101, "rtol": 1e-3}, "`rtol` must be left out with `n_steps`"),
     ({"n_steps": 101, "solver": "rk4"}, "`solver` must be a diffrax solver"),
-    ({"solver": diffrax.Euler()}, "`solver` must be a diffrax solver with error estimates"),
+    ({"solver": diffrax.Euler()}, "`solver` must be 'auto' or a diffrax solver with error estimates"),
 ]
 
 

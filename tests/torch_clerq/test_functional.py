@@ -390,12 +390,12 @@ def test_a_solution_that_does_not_stay_finite_raises(unwatched):
 
 def test_auto_is_searched_at_every_call(unwatched, monkeypatch):
     searched = []
-    monkeypatch.setattr(functional.Request, "search", lambda self: searched.append(self) or AT)
+    monkeypatch.setattr(functional.Request, "resolve", lambda self, at: searched.append(at) or AT)
     case = CASES["two-level"]
     given = dict(zip(case.starts, case.leaves(), strict=True))
     for _ in range(2):
         assert torch.equal(propagate(case.problem, **given), case(*given.values()))
-    assert len(searched) == 2
+    assert searched == ["auto", "auto"]
 
 
 def test_a_poor_resolution_warns_once_per_problem(fresh_watches):

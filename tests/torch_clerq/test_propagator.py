@@ -392,8 +392,8 @@ def test_a_rate_that_an_optimiser_makes_negative_raises(unwatched):
 
 
 def test_auto_is_found_at_the_first_call_and_kept(monkeypatch):
-    searched, search = [], functional.Request.search
-    monkeypatch.setattr(functional.Request, "search", lambda self: searched.append(self) or search(self))
+    searched, resolve = [], functional.Request.resolve
+    monkeypatch.setattr(functional.Request, "resolve", lambda self, at: searched.append(self) or resolve(self, at))
     module = TorchPropagator(PROBLEM, dtype=F64, tol=1e-3)
     assert module.resolution is None
     fields = module()
