@@ -4,13 +4,12 @@ Both are those that clerq 0.15 takes after a solve, with its limits, so that wha
 """
 
 import math
-import warnings
 from functools import lru_cache
 
 import numpy as np
 from scipy.linalg import solve_banded
 
-from .errors import WindowWarning
+from .errors import WindowWarning, warn
 from .problem import Problem
 
 GRID_LIMIT = 0.1
@@ -170,10 +169,11 @@ def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False
     warned = _warned(problem)
     if "grid" not in warned and (error := time_grid_error(fields)) > GRID_LIMIT:
         warned.add("grid")
-        _warn(
+        warn(
             f"The time grid is too coarse for the light: every other time misses up to {100 * error:.0f} % of a field "
             f"or of what the medium adds to it: raise `t_steps` from {problem.t_steps} to about "
-            f"{suggested_t_steps(fields)}."
+            f"{suggested_t_steps(fields)}.",
+            WindowWarning,
         )
     if "edge" in warned:
         return
@@ -183,11 +183,8 @@ def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False
     if cures:
         warned.add("edge")
         where = " and ".join(f"the {side} ({100 * change:.0f} % of a field's peak)" for side, change, _ in cures)
-        _warn(
+        warn(
             f"The light still changes at {where} of the time window, which may cut a pulse off: "
-            f"{' and '.join(cure for _, _, cure in cures)}, with `t_steps` in proportion."
+            f"{' and '.join(cure for _, _, cure in cures)}, with `t_steps` in proportion.",
+            WindowWarning,
         )
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, WindowWarning, stacklevel=4)

@@ -5,14 +5,13 @@ ladder or a Λ. In the frame that rotates with the light each level's energy is 
 the detuning of the light between them; `accumulated` is that sum.
 """
 
-import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from . import doppler
-from .errors import ConventionWarning, ResolutionWarning
+from .errors import ConventionWarning, ResolutionWarning, warn
 from .problem import Problem
 from .reading import show
 
@@ -21,16 +20,15 @@ from .reading import show
 def warn_once(problem: Problem) -> None:
     """Warn of everything in a problem that probably means something else, with the remedy."""
     for text in [*_reversed_pairs(problem), *_levels(problem)]:
-        warnings.warn(text, ConventionWarning, stacklevel=4)
+        warn(text, ConventionWarning)
     classes = problem.velocity_classes
     if classes is not None and classes.quadrature is not None:
         error = doppler.echo(problem)
         if error > classes.thermal_delta_echo_tolerance:
-            warnings.warn(
+            warn(
                 f"The {classes.nodes} velocity classes rephase within the time window (a wrong echo of {error:.1e} of "
                 "the coherence): raise `velocity_classes.nodes`, or `thermal_delta_echo_tolerance` if that is enough.",
                 ResolutionWarning,
-                stacklevel=4,
             )
 
 

@@ -1,5 +1,10 @@
 """Every error and warning of both packages; `torch_clerq` re-exports them."""
 
+import sys
+import warnings
+
+_OURS = ("jax_kernel", "torch_clerq", "torch", "contextlib", "functools")
+
 
 class PropagationError(Exception):
     """Root of all errors raised by `jax_kernel` and `torch_clerq`."""
@@ -27,3 +32,11 @@ class WindowWarning(UserWarning):
 
 class ResolutionWarning(UserWarning):
     """The estimated error of a solution is above `tol`; the text says which resolution to raise."""
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the line of the user's own code that led here, behind both packages and a module's `__call__`."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_back.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)

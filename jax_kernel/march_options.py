@@ -1,7 +1,6 @@
 """What scheme="march" is asked for: its options and their rules, its steps in z, and the checks of what it returns."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from . import parameters, pulses
 from .adaptive import SolverOptions
-from .errors import ResolutionError, ResolutionWarning
+from .errors import ResolutionError, ResolutionWarning, warn
 from .problem import Problem
 from .reading import is_integer
 from .resolution import MarchResolution
@@ -275,4 +274,4 @@ def check_depletion(fields: np.ndarray, problem: Problem) -> None:
         )
         if high:
             raise ResolutionError(text)
-        warnings.warn(text, ResolutionWarning, stacklevel=3)
+        warn(text, ResolutionWarning)

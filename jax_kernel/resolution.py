@@ -1,12 +1,11 @@
 """Resolution of a run, and the search for one that meets a tolerance."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import ProblemError, ResolutionError, ResolutionWarning
+from .errors import ProblemError, ResolutionError, ResolutionWarning, warn
 from .problem import Problem
 
 Z_LADDER = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -139,9 +138,8 @@ def warn_above(
     late = [(name, error, value) for name, error, value in late if not error <= max(tol, 10 * since)]
     if late:
         text = " and ".join(f"`{name}` above {value} (estimated error {error:.1e})" for name, error, value in late)
-        warnings.warn(
+        warn(
             f"The solution is resolved to worse than tol = {tol:g} of the peak: raise {text} in {where}.",
             ResolutionWarning,
-            stacklevel=3,
         )
     return bool(late)

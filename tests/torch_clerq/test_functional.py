@@ -395,7 +395,7 @@ def test_auto_is_searched_at_every_call(unwatched, monkeypatch):
     given = dict(zip(case.starts, case.leaves(), strict=True))
     for _ in range(2):
         assert torch.equal(propagate(case.problem, **given), case(*given.values()))
-    assert searched == ["auto", "auto"]
+    assert searched.count("auto") == 2
 
 
 def test_a_poor_resolution_warns_once_per_problem(fresh_watches):
