@@ -7,6 +7,7 @@ from jax_kernel.errors import (
     PropagationError,
     ResolutionError,
     ResolutionWarning,
+    WindowWarning,
 )
 from jax_kernel.problem import Problem
 from jax_kernel.resolution import MarchResolution, Resolution
