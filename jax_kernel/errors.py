@@ -36,7 +36,7 @@ class ResolutionWarning(UserWarning):
 
 def warn(text: str, category: type[Warning]) -> None:
     """Warn at the line of the user's own code that led here, behind both packages and a module's `__call__`."""
-    level, frame = 2, sys._getframe(1)
+    level, frame = 3, sys._getframe(1)
     while frame.f_back is not None and frame.f_back.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
