@@ -12,8 +12,8 @@ from .options import Options
 from .prepare import start_parameter, structure_of, upper_levels
 from .problem import Problem
 
-STIFF = 10.0
-"""Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta steps; measured, see docs/design.md."""
+STIFF = 20.0
+"""Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta steps; measured by benchmarks/stiff.py."""
 
 _RATES = (
     "energies", "detunings", "decay_rates", "decay_scale", "b_field", "thermal_width", "level_detunings",
