@@ -152,26 +152,56 @@ def _driven(layout: _Layout, coefficients: "Coefficients", part):
     return product.reshape(blocks, len(layout.drives), *part.shape[1:])
 
 
-def lindblad(structure: Structure, coefficients: "Coefficients", state, rabi, *, transpose: bool = False):
-    """Lindbladian (or its transpose) applied to the state for a given Ω, shape (component, class, z)."""
+def lindblad(structure: Structure, coefficients: "Coefficients", state, rabi):
+    """Lindbladian applied to the state for a given Ω, shape (component, class, z)."""
     layout = _layout(structure)
-    real, imaginary = _squares(layout, state, 0.5 if transpose else 1.0)
-    driven = _driven(layout, coefficients, real), _driven(layout, coefficients, imaginary)
-    total = [jnp.zeros_like(real), jnp.zeros_like(imaginary)]
+    driven = tuple(_driven(layout, coefficients, part) for part in _squares(layout, state))
+    return _rows(structure, coefficients, state, _flow(layout, driven, rabi), False)
+
+
+def lindblad_transpose(structure: Structure, coefficients: "Coefficients", state, cotangent, rabi):
+    """The transposes of `lindblad` in the state and in Ω: cotangents (component, class, z) and (field, 2, z).
+
+    With the Hermitian X that belongs to the cotangent and B = (D + Dᵀ) X, that of Ω is 2 Im(Σ B* ρ), −2 Re(Σ σ B* ρ).
+    """
+    layout = _layout(structure)
+    re, im = _squares(layout, state)
+    a, b = driven = tuple(_driven(layout, coefficients, part) for part in _squares(layout, cotangent, 0.5))
+    on_populations, real, imaginary = _flow(layout, driven, rabi)
+    flow = -on_populations, -2 * real, -2 * imaginary
+    rabi_bar = jnp.zeros((structure.num_fields, 2, state.shape[-1]), state.dtype)
+    for d, drive in enumerate(layout.drives):
+        side = _spread(drive.side, state.dtype)
+        parts = a[:, d] * im - b[:, d] * re, -side * (a[:, d] * re + b[:, d] * im)
+        for k, part in enumerate(parts):
+            rabi_bar = rabi_bar.at[drive.field, k].add(2 * jnp.sum(jnp.sum(part, axis=(0, 1, 2)), axis=0))
+    return _rows(structure, coefficients, cotangent, flow, True), rabi_bar
+
+
+def _spread(side: np.ndarray, dtype):
+    return jnp.asarray(side, dtype)[:, :, None, None, None]
+
+
+def _flow(layout: _Layout, driven, rabi):
+    """−i(A − A†), as rows of the populations, of real and of imaginary parts."""
+    a = b = jnp.zeros((*layout.kept.shape, *driven[0].shape[-2:]), rabi.dtype)
     for d, drive in enumerate(layout.drives):
         u, v = rabi[drive.field]
-        side = jnp.asarray(drive.side, state.dtype)[:, :, None, None, None]
-        a, b = (part[:, d] for part in driven)
-        total = [total[0] + u * a - v * (side * b), total[1] + u * b + v * (side * a)]
-    a, b = (part.reshape(-1, *part.shape[3:]) for part in total)
+        side = _spread(drive.side, rabi.dtype)
+        real, imaginary = (part[:, d] for part in driven)
+        a, b = a + u * real - v * (side * imaginary), b + u * imaginary + v * (side * real)
+    a, b = (part.reshape(-1, *part.shape[-2:]) for part in (a, b))
+    return 2 * b[layout.diagonal], b[layout.above] + b[layout.below], a[layout.below] - a[layout.above]
+
+
+def _rows(structure: Structure, coefficients: "Coefficients", state, flow, transpose: bool):
+    """What the drive does to a state, together with all that needs no light."""
     n, m = len(structure.populations), len(structure.coherences)
-    at_rest, re, im = state[:n], state[n : n + m], state[n + m :]
-    flow = 2 * b[layout.diagonal], b[layout.above] + b[layout.below], a[layout.below] - a[layout.above]
+    re, im = state[n : n + m], state[n + m :]
     rotation, damping = coefficients.rotation[:, :, None], coefficients.damping[:, None, None]
-    if transpose:
-        flow, rotation = (-flow[0], -2 * flow[1], -2 * flow[2]), -rotation
+    rotation = -rotation if transpose else rotation
     rows = jnp.concatenate([
-        flow[0] + _transferred(structure, coefficients, at_rest, transpose),
+        flow[0] + _transferred(structure, coefficients, state[:n], transpose),
         flow[1] + rotation * im - damping * re,
         flow[2] - rotation * re - damping * im,
     ])  # fmt: skip
@@ -206,23 +236,6 @@ def _mixed(structure: Structure, coefficients: "Coefficients", state, transpose:
         source[outs[chosen]] = sources[chosen]
         weight = jnp.zeros(count, state.dtype).at[outs[chosen]].set(coefficients.mixing[order[chosen]])
         total = total + weight[:, None, None] * state[source]
-    return total
-
-
-def drive_cotangent(structure: Structure, coefficients: "Coefficients", state, cotangent):
-    """The transpose of `lindblad` in Ω: cotangent of Ω, shape (field, 2, z), from the cotangent of its result.
-
-    With the Hermitian X that belongs to the cotangent and B = (D + Dᵀ) X it is 2 Im(Σ B* ρ), −2 Re(Σ σ B* ρ).
-    """
-    layout = _layout(structure)
-    re, im = _squares(layout, state)
-    a, b = (_driven(layout, coefficients, part) for part in _squares(layout, cotangent, 0.5))
-    total = jnp.zeros((structure.num_fields, 2, state.shape[-1]), state.dtype)
-    for d, drive in enumerate(layout.drives):
-        side = jnp.asarray(drive.side, state.dtype)[:, :, None, None, None]
-        parts = a[:, d] * im - b[:, d] * re, -side * (a[:, d] * re + b[:, d] * im)
-        for k, part in enumerate(parts):
-            total = total.at[drive.field, k].add(2 * jnp.sum(jnp.sum(part, axis=(0, 1, 2)), axis=0))
     return total
 
 

@@ -259,9 +259,8 @@ def _segment_adjoint(structure, coefficients, running, state_bar, states, rabi, 
         state, rabi, c, seen_bar = x
         k_bar = k_bar + c.b * state_bar
         slope_bar = c.h * k_bar
-        rabi_bar = rhs.drive_cotangent(structure, coefficients, state, slope_bar)
+        rows, rabi_bar = rhs.lindblad_transpose(structure, coefficients, state, slope_bar, rabi)
         source_bar = rabi_bar @ running + seen_bar.source
-        rows = rhs.lindblad(structure, coefficients, slope_bar, rabi, transpose=True)
         rows = rhs.add_source_transpose(structure, coefficients, rows, source_bar)
         state_bar = state_bar + rhs.stack_rows(rows, state_bar)
         if seen_bar.average is not None:

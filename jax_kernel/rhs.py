@@ -82,10 +82,22 @@ def _drive(structure: Structure, coefficients: Coefficients, rabi):
     return [(half[p] * rabi[field, 0], half[p] * rabi[field, 1]) for p, (field, _, _) in enumerate(structure.pairs)]
 
 
-def lindblad(structure: Structure, coefficients: Coefficients, state, rabi, *, transpose: bool = False):
-    """Lindbladian (or its transpose) applied to the state for a given Ω, as component rows (class, z)."""
+def lindblad(structure: Structure, coefficients: Coefficients, state, rabi):
+    """Lindbladian applied to the state for a given Ω, as component rows (class, z)."""
     if not structure.unrolled:
-        return blocks.lindblad(structure, coefficients, state, rabi, transpose=transpose)
+        return blocks.lindblad(structure, coefficients, state, rabi)
+    return _lindblad(structure, coefficients, state, rabi)
+
+
+def lindblad_transpose(structure: Structure, coefficients: Coefficients, state, cotangent, rabi):
+    """The transposes of `lindblad`: component rows of the cotangent of the state, and that of Ω, (field, 2, z)."""
+    if not structure.unrolled:
+        return blocks.lindblad_transpose(structure, coefficients, state, cotangent, rabi)
+    rows = _lindblad(structure, coefficients, cotangent, rabi, transpose=True)
+    return rows, _drive_cotangent(structure, coefficients, state, cotangent)
+
+
+def _lindblad(structure: Structure, coefficients: Coefficients, state, rabi, *, transpose: bool = False):
     drive = _drive(structure, coefficients, rabi)
     rows: list = [0] * structure.num_components
     for term in structure.drive_terms:
@@ -113,10 +125,8 @@ def lindblad(structure: Structure, coefficients: Coefficients, state, rabi, *, t
     return rows
 
 
-def drive_cotangent(structure: Structure, coefficients: Coefficients, state, cotangent):
+def _drive_cotangent(structure: Structure, coefficients: Coefficients, state, cotangent):
     """The transpose of `lindblad` in Ω: cotangent of Ω, shape (field, 2, z), from the cotangent of its result."""
-    if not structure.unrolled:
-        return blocks.drive_cotangent(structure, coefficients, state, cotangent)
     rows: list = [[0, 0] for _ in range(structure.num_fields)]
     per_pair: list = [[0, 0] for _ in structure.pairs]
     for out, inn, pair, imaginary, sign in structure.drive_terms:

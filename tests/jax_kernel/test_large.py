@@ -70,12 +70,12 @@ def everything(structure, coefficients, state, bar, rabi, source_bar):
         return slope, rhs.source(structure, coefficients, state)
 
     values, vjp = jax.vjp(linear, coefficients, state, rabi)
-    rows = rhs.lindblad(structure, coefficients, bar, rabi, transpose=True)
+    rows, rabi_bar = rhs.lindblad_transpose(structure, coefficients, state, bar, rabi)
     return {
         "values": values,
         "transposes": vjp((bar, source_bar)),
         "state": rhs.stack_rows(rhs.add_source_transpose(structure, coefficients, rows, source_bar), state),
-        "rabi": rhs.drive_cotangent(structure, coefficients, state, bar),
+        "rabi": rabi_bar,
     }
 
 
