@@ -1,6 +1,14 @@
 """Differentiable propagation of light through driven, decaying quantum systems, in pure JAX."""
 
-from .errors import ConventionWarning, NotYetError, ProblemError, PropagationError, ResolutionError, ResolutionWarning
+from .errors import (
+    ConventionWarning,
+    NotYetError,
+    ProblemError,
+    PropagationError,
+    ResolutionError,
+    ResolutionWarning,
+    WindowWarning,
+)
 from .problem import Problem
 from .propagate import choose_resolution, propagate
 from .resolution import Resolution
@@ -16,6 +24,7 @@ __all__ = [
     "ResolutionError",
     "ResolutionWarning",
     "Solution",
+    "WindowWarning",
     "choose_resolution",
     "propagate",
 ]

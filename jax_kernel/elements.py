@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+MU_B_OVER_H = 1.399624493
+"""The Bohr magneton over Planck's constant, MHz per gauss, to the digits that clerq has."""
+
 
 @dataclass(frozen=True)
 class Envelope:
@@ -84,6 +87,12 @@ class MagneticField:
     units: str
     g_F: tuple[float, ...]
     m_F: tuple[float, ...]
+
+    @property
+    def shifts(self) -> tuple[float, ...]:
+        """The energy of each level in a field of 1 in these units, cyclic."""
+        unit = MU_B_OVER_H if self.units == "gauss" else 1.0
+        return tuple(unit * g * m for g, m in zip(self.g_F, self.m_F, strict=True))
 
 
 @dataclass(frozen=True)

@@ -21,5 +21,9 @@ class ConventionWarning(UserWarning):
     """A problem means by clerq's conventions something that was probably not meant; the text says what to write."""
 
 
+class WindowWarning(UserWarning):
+    """The problem's time grid or time window does not hold the light; the text says which to change."""
+
+
 class ResolutionWarning(UserWarning):
     """The estimated error of a solution is above `tol`; the text says which resolution to raise."""

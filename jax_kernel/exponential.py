@@ -7,7 +7,7 @@ product of the two, comes out right at steps far longer than 1/|λ|, where an in
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -25,10 +25,10 @@ STAGE_C = np.array([0.0, 0.5, 1.0])
 
 
 class _Factors(NamedTuple):
-    """What multiplies the state and the slopes in one step, real parts (component, class, 1) and imaginary parts."""
+    """What multiplies the state and the slopes in one step: real for populations, complex for coherences."""
 
-    real: Float[Array, "factor component class 1"]
-    imaginary: Float[Array, "factor component class 1"]
+    real: Float[Array, "factor population+coherence class 1"]
+    imaginary: Float[Array, "factor coherence class 1"]
 
 
 def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stages) -> Run:
@@ -76,6 +76,7 @@ def _diagonal(structure: Structure, coefficients: Coefficients) -> Complex[Array
 
 
 def _factors(structure: Structure, diagonal, h) -> _Factors:
+    h = jax.lax.complex(h, jnp.zeros_like(h))
     half_exp, half_1, half_2, _ = phi(diagonal * (h / 2))
     full_exp, full_1, full_2, full_3 = phi(diagonal * h)
     slopes = (
@@ -90,25 +91,21 @@ def _factors(structure: Structure, diagonal, h) -> _Factors:
     )
     half, full = slopes[:3], slopes[3:]
     stacked = jnp.stack([half_exp, *(h * x for x in half), full_exp, *(h * x for x in full)])[..., None]
-    populations = len(structure.populations)
-    real, imaginary = jnp.real(stacked), jnp.imag(stacked)[:, populations:]
-    return _Factors(
-        jnp.concatenate([real, real[:, populations:]], 1),
-        jnp.concatenate([jnp.zeros_like(real[:, :populations]), -imaginary, imaginary], 1),
-    )
+    return _Factors(jnp.real(stacked), jnp.imag(stacked)[:, len(structure.populations) :])
 
 
 def _combine(structure: Structure, factors: _Factors, *terms):
     """The sum of complex factors times packed states."""
-    populations, coherences = len(structure.populations), len(structure.coherences)
-    total = None
+    n, m = len(structure.populations), len(structure.coherences)
+    populations: Any = 0
+    real: Any = 0
+    imaginary: Any = 0
     for k, state in terms:
-        turned = jnp.concatenate(
-            [state[:populations], state[populations + coherences :], state[populations : populations + coherences]]
-        )
-        term = factors.real[k] * state + factors.imaginary[k] * turned
-        total = term if total is None else total + term
-    return total
+        a, b = factors.real[k], factors.imaginary[k]
+        below, x, y = state[:n], state[n : n + m], state[n + m :]
+        populations = populations + a[:n] * below
+        real, imaginary = real + a[n:] * x - b * y, imaginary + a[n:] * y + b * x
+    return jnp.concatenate([populations, real, imaginary])
 
 
 def phi(x: Complex[Array, "*axes"]) -> tuple[Complex[Array, "*axes"], ...]:

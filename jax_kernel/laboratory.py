@@ -20,10 +20,8 @@ from typing import Any
 import numpy as np
 from scipy import constants
 
+from .elements import MU_B_OVER_H
 from .parameters import fail
-
-MU_B_OVER_H = 1.399624493
-"""The Bohr magneton over Planck's constant in MHz per gauss, as a problem's `b_field` in "gauss" has it."""
 
 _MHZ = 1e6  # in Hz
 _NM = 1e-9  # in m

@@ -27,9 +27,6 @@ STAGE_BUDGET = 256 * 2**20
 STEPS_PER_SEGMENT = 20
 """Steps whose stages are handled together where all are stored: few enough to stay in the processor's cache."""
 
-GAUSS = 1.399624493
-"""Bohr magneton over Planck's constant, MHz per gauss."""
-
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 
@@ -100,8 +97,7 @@ def prepare(
     if start == "initial_density_matrix":
         arrays["to_nodes"] = to_nodes(path, gauss(at.z_nodes).nodes)
     if problem.b_field is not None:
-        unit = GAUSS if problem.b_field.units == "gauss" else 1.0
-        arrays["zeeman"] = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
+        arrays["zeeman"] = np.asarray(problem.b_field.shifts)
     solver = options.solver_options()
     if not options.on_grid:
         arrays["jumps"] = np.asarray(jumps)

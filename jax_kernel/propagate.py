@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import conventions, parameters, stiffness
+from . import checks, conventions, parameters, stiffness
 from .errors import ProblemError, ResolutionError
 from .options import Options
 from .prepare import COMPLEX, prepare, start_parameter, to_arrays
@@ -139,7 +139,9 @@ def propagate(
     else:
         parameters.fail("resolution", 'be a Resolution or "auto"', f"is {resolution!r}")
     if concrete:
-        check_finite(np.asarray(out["fields"]), problem, at, options)
+        fields = np.asarray(out["fields"])
+        check_finite(fields, problem, at, options)
+        checks.warn_window(problem, fields)
         worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
         warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, at)
     grids = to_arrays({"z": problem.z, "time": problem.time}, options.dtype)

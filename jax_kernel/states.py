@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import make_interp_spline
 
 from .generator import Structure
 from .rhs import Coefficients
@@ -49,7 +49,8 @@ def to_nodes(path: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     last = np.concatenate([np.diff(path) > 1e-12, [True]])
     chosen = np.flatnonzero(np.where(path < 0.5, last, first))
     matrix = np.zeros((len(nodes), len(path)))
-    matrix[:, chosen] = CubicSpline(path[chosen], np.eye(len(chosen)), bc_type="not-a-knot")(nodes)
+    degree = min(7, (len(chosen) - 2) // 2 * 2 + 1)
+    matrix[:, chosen] = make_interp_spline(path[chosen], np.eye(len(chosen)), k=degree)(nodes)
     return matrix
 
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from . import doppler, parameters
 from .options import Options
-from .prepare import GAUSS, start_parameter, structure_of, upper_levels
+from .prepare import start_parameter, structure_of, upper_levels
 from .problem import Problem
 
-STIFF = 2.0
-"""Largest |λ|Δt of an interval Δt of the time grid that Runge–Kutta steps are left with."""
+STIFF = 10.0
+"""Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta steps; measured, see docs/design.md."""
 
 _RATES = ("energies", "detunings", "decay_rates", "decay_scale", "b_field", "level_detunings", "level_doppler_slopes")
 
@@ -40,9 +40,7 @@ def fastest(problem: Problem, start: str, values: Mapping[str, Any]) -> float:
     detunings = merged.get("level_detunings", np.asarray(merged["detunings"]) @ upper_levels(problem))
     energies = np.asarray(merged["energies"]) - detunings
     if problem.b_field is not None:
-        unit = GAUSS if problem.b_field.units == "gauss" else 1.0
-        zeeman = unit * np.multiply(problem.b_field.g_F, problem.b_field.m_F)
-        energies = energies + np.asarray(merged["b_field"])[..., None] * zeeman
+        energies = energies + np.asarray(merged["b_field"])[..., None] * np.asarray(problem.b_field.shifts)
     slopes = np.asarray(merged.get("level_doppler_slopes", doppler.level_doppler_slopes(problem)))
     rates = np.asarray(merged["decay_rates"]) * np.asarray(merged["decay_scale"])[..., None]
     damping = rates @ doppler.damping_per_rate(problem)

@@ -15,6 +15,13 @@ jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_C
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+def pytest_configure(config):
+    # many tests look at small grids, at pulses that are still there at the end, and at clerq's reading of Doppler
+    # shifts; test_checks.py and test_conventions.py have these warnings
+    for category in ("WindowWarning", "ConventionWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore::jax_kernel.errors.{category}")
+
+
 @pytest.fixture
 def x64():
     """JAX in 64-bit mode and with strict dtype promotion, for one test."""

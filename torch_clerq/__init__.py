@@ -31,6 +31,7 @@ __all__ = [
     "ResolutionWarning",
     "Solution",
     "TorchPropagator",
+    "WindowWarning",
     "clear_cache",
     "propagate",
 ]

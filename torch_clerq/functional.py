@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import torch
 
-from jax_kernel import conventions, parameters, pulses, stiffness
+from jax_kernel import checks, conventions, parameters, pulses, stiffness
 from jax_kernel.errors import NotYetError, ProblemError
 from jax_kernel.options import Options
 from jax_kernel.prepare import prepare, start_parameter, to_arrays
@@ -111,10 +111,12 @@ class Watch:
     def __init__(self):
         self.calls, self.warned = 0, 0.0
 
-    def __call__(self, request: "Request", at: Resolution) -> None:
-        """Count a call; where it is due, estimate the errors and warn of one above the tolerance."""
+    def __call__(self, request: "Request", at: Resolution, fields: torch.Tensor) -> None:
+        """Count a call; where it is due, estimate the errors and warn of one above the tolerance, or of the window."""
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:
+            if not torch._C._functorch.is_functorch_wrapped_tensor(fields):
+                checks.warn_window(request.problem, fields.detach().numpy())
             self.warn(*request.errors(at), request.tol, at)
 
     def warn(self, z_error: float, time_error: float, tol: float, at: Resolution) -> None:
@@ -279,7 +281,7 @@ def propagate(
     request = Request(problem, input_fields, params, dtype=dtype, tol=tol, **options)
     at = request.search() if isinstance(resolution, str) and resolution == "auto" else check_resolution(resolution)
     fields = request.run(at, frozenset({"fields"}))["fields"]
-    _watch(problem, at, request.options, request.tol)(request, at)
+    _watch(problem, at, request.options, request.tol)(request, at, fields)
     return fields
 
 

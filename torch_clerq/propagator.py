@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from jax_kernel import parameters, pulses
+from jax_kernel import checks, parameters, pulses
 from jax_kernel.problem import Problem
 from jax_kernel.propagate import requested
 from jax_kernel.resolution import Resolution
@@ -210,7 +210,7 @@ class TorchPropagator(nn.Module):
         """
         request, at = self._request(input_fields, params)
         fields = request.run(at, frozenset({"fields"}))["fields"]
-        self.watch(request, at)
+        self.watch(request, at, fields)
         return fields
 
     @bridge.eager
@@ -227,6 +227,8 @@ class TorchPropagator(nn.Module):
         """
         request, at = self._request(input_fields, params)
         out = request.run(at, requested(outputs))
+        if not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
+            checks.warn_window(request.problem, out["fields"].detach().numpy())
         self.watch.warn(*worst(out), request.tol, at)
         return to_solution(out, request, at)
 

@@ -351,7 +351,7 @@ def test_beer_lambert_on_the_cycling_transition(x64):
     probe = {"transition": (2, 3), "polarisation": "sigma+", "rabi_freq": 1e-4,
              "rabi_freq_t_func": "ramp_on", "rabi_freq_t_args": {"ampl": 1.0, "on": 0.1, "fwhm": 0.05}}  # fmt: skip
     system = line.system([probe], initial_state=line.populations(F=2, m_F=2))
-    read = problem(system, line.interaction_strength(density), t_steps=50, z_max=length, t_max=1.0,
+    read = problem(system, line.interaction_strength(density), t_steps=100, z_max=length, t_max=1.0,
                    num_density_z_args={"on": 0.0, "off": length, "ampl": 1.0})  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("error")

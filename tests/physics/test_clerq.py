@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_kernel import NotYetError, Problem, ProblemError, Resolution, propagate
+from jax_kernel import Problem, ProblemError, Resolution, propagate
 
 DATA = Path(__file__).parents[1] / "data"
 REFERENCE, EXTRA = np.load(DATA / "clerq_reference.npz"), np.load(DATA / "clerq_extra.npz")
@@ -24,7 +24,6 @@ UNRESOLVED_BY_CLERQ = {
     "tests_bench_mb_solve__LAMBDA_EIT",
     "tests_json__mb_solve_lamda",
 }
-COUNTER = "counter-propagating__counter-propagating-eit"
 
 
 def deviation(fields, others):
@@ -40,7 +39,7 @@ def solved(problem, stem, params=None):
     return np.asarray(solution.fields)
 
 
-@pytest.mark.parametrize("stem", [s for s in STEMS if s != COUNTER])
+@pytest.mark.parametrize("stem", STEMS)
 def test_agrees_with_clerq(stem, problem_file, x64):
     problem = Problem.from_json(problem_file(stem))
     fields = solved(problem, stem)
@@ -85,15 +84,9 @@ def clerq(key):
     return EXTRA[key] if key in EXTRA.files else REFERENCE[key]
 
 
-def test_counter_propagation_is_not_there_yet(problem_file):
-    problem = Problem.from_json(problem_file(COUNTER))
-    with pytest.raises(NotYetError, match="counter-propagation"):
-        propagate(problem)
-
-
-@pytest.mark.parametrize("stem", ["tests_json__field-square-0", "tests_json__ob_atom_02", "tests_json__ob_solve_02"])
+@pytest.mark.parametrize("stem", ["tests_json__field-square-0", "tests_json__field-square-1", "tests_json__ob_atom_02"])
 def test_what_is_no_problem_is_refused(stem, problem_file):
-    with pytest.raises(ProblemError, match=r"must define a problem|not a propagation problem"):
+    with pytest.raises(ProblemError, match="must define a problem"):
         Problem.from_json(problem_file(stem))
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.interpolate import make_interp_spline
 
 from jax_kernel import Resolution, propagate
 from tests.physics import solving
@@ -10,11 +9,6 @@ from tests.physics import solving
 pytestmark = pytest.mark.usefixtures("x64")
 
 WINDOW = {"t_min": -8.0, "t_max": 6.0, "z_min": 0.0, "z_max": 1.0}
-
-
-def integral(values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Running integral along the last axis, of eighth order."""
-    return make_interp_spline(at, values, k=7, axis=-1).antiderivative()(at)
 
 
 def photons(problem, fields, populations, excitations, decaying):
@@ -29,11 +23,11 @@ def photons(problem, fields, populations, excitations, decaying):
     """
     inside = (problem.z > -1e-9) & (problem.z < 1 + 1e-9)
     fields, populations, path = fields[:, inside], populations[inside], solving.path_of(problem)[inside]
-    energy = integral(np.abs(fields) ** 2, problem.time)[..., -1]
+    energy = solving.integral(np.abs(fields) ** 2, problem.time)[..., -1]
     light = np.einsum("fz,f->z", energy, np.pi / (2 * np.array(problem.interaction_strengths)))
     stored = (populations[:, -1] - populations[:, 0]) @ excitations
-    lost = integral(2 * np.pi * populations @ decaying, problem.time)[:, -1]
-    return light, integral(stored + lost, path)
+    lost = solving.integral(2 * np.pi * populations @ decaying, problem.time)[:, -1]
+    return light, solving.integral(stored + lost, path)
 
 
 TWO_LEVEL = solving.two_level(solving.sech_pulse(0.8, 0.4), rabi=1.0, g=0.35, rate=0.05, detuning=0.4, **WINDOW)
