@@ -65,10 +65,8 @@ def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stag
 
 def _diagonal(structure: Structure, coefficients: Coefficients) -> Complex[Array, "component class"]:
     """λ of the populations and of the coherences, in angular frequency; component counts a coherence once."""
-    populations = len(structure.populations)
-    leaving = jnp.zeros((populations, coefficients.rotation.shape[1]), coefficients.rotation.dtype)
-    for channel, _, emptied in structure.transfers:
-        leaving = leaving.at[emptied].add(coefficients.transfer[channel])
+    leaving = _leaving_rates(structure, coefficients)[: len(structure.populations), None]
+    leaving = jnp.broadcast_to(leaving, (len(leaving), coefficients.rotation.shape[1]))
     damping = jnp.broadcast_to(coefficients.damping[:, None], coefficients.rotation.shape)
     return jax.lax.complex(
         -jnp.concatenate([leaving, damping]), jnp.concatenate([jnp.zeros_like(leaving), -coefficients.rotation])
@@ -166,10 +164,13 @@ def _without_diagonal(coefficients: Coefficients) -> Coefficients:
 
 def _leaving(structure: Structure, coefficients: Coefficients, state):
     """What leaves each population, which the diagonal accounts for; symmetric."""
-    rates = jnp.zeros(structure.num_components, state.dtype)
-    for channel, _, emptied in structure.transfers:
-        rates = rates.at[emptied].add(coefficients.transfer[channel])
-    return rates[:, None, None] * state
+    return _leaving_rates(structure, coefficients)[:, None, None] * state
+
+
+def _leaving_rates(structure: Structure, coefficients: Coefficients) -> Float[Array, " component"]:
+    channel, _, emptied = np.asarray(structure.transfers, int).reshape(-1, 3).T
+    rates = jnp.zeros(structure.num_components, coefficients.transfer.dtype)
+    return rates.at[emptied].add(coefficients.transfer[channel])
 
 
 @remainder.def_fwd

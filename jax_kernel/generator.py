@@ -15,7 +15,7 @@ import numpy as np
 
 Pair = tuple[int, int]
 
-UNROLLED_LIMIT = 1500
+UNROLLED_LIMIT = 500
 """Nonzeros of the generator up to which the contraction is unrolled; measured, see docs/design.md."""
 
 

@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
-from jax_kernel import rhs
+from jax_kernel import Problem, Resolution, generator, prepare, propagate, rhs
 from jax_kernel.generator import Structure
 from tests.jax_kernel.test_generator import SYSTEMS
+from torch_clerq import TorchPropagator
 
 CLASSES, NODES = 2, 3
 
@@ -125,3 +127,129 @@ def test_nonzeros_are_counted(name):
         assert structure.num_terms == len(structure.drive_terms)
     else:
         assert structure.num_terms >= len(structure.drive_terms)
+
+
+@pytest.fixture
+def force(monkeypatch):
+    """Choose the contraction."""
+
+    def choose(unrolled):
+        monkeypatch.setattr(generator, "UNROLLED_LIMIT", 10**9 if unrolled else -1)
+        prepare.structure_of.cache_clear()
+        prepare.prepare.cache_clear()
+
+    yield choose
+    monkeypatch.undo()
+    prepare.structure_of.cache_clear()
+    prepare.prepare.cache_clear()
+
+
+MEDIUM = Problem.from_dict({
+    "system": {
+        "num_states": 7,
+        "energies": [0.0, 0.1, -0.1, 0.2, 0.3, -0.2, 0.0],
+        "fields": [
+            {"coupled_levels": [[0, 3], [0, 4], [1, 4], [1, 5]], "factors": [0.5, 0.7, -0.6, 0.4], "rabi_freq": 0.5,
+             "rabi_freq_t_func": "gaussian", "rabi_freq_t_args": {"ampl": 1.0, "centre": 0.0, "fwhm": 1.0}},
+            {"coupled_levels": [[2, 3], [2, 5], [5, 6]], "factors": [0.8, 0.3, 0.5], "rabi_freq": 1.5,
+             "rabi_freq_t_func": "ramp_onoff", "counter_propagating": True,
+             "rabi_freq_t_args": {"ampl": 1.0, "fwhm": 0.5, "on": -1.0, "off": 5.0}},
+        ],
+        "decays": [
+            {"rate": 1.0, "channels": [[0, 3], [1, 4], [2, 5], [5, 6], [1, 1]], "factors": [0.7, 1.0, 0.8, 0.5, 0.2]},
+            {"rate": 0.5, "operator": [[0.0] * 7] * 4 + [[0.0] * 3 + [0.3, 0.5, 0.0, 0.0]] + [[0.0] * 7] * 2},
+        ],
+        "initial_state": [0.5, 0.3, 0.2, 0.0, 0.0, 0.0, 0.0],
+    },
+    "t_min": -3.0, "t_max": 7.0, "t_steps": 40, "z_steps": 4, "interaction_strengths": [3.0, 2.0],
+    "velocity_classes": {"thermal_delta_min": -1, "thermal_delta_max": 1, "thermal_delta_steps": 2,
+                         "thermal_width": 0.6},
+})  # fmt: skip
+
+
+def parameters():
+    return {
+        "rabi_freq": jnp.asarray([0.5 + 0.1j, 1.5 - 0.2j]),
+        "interaction_strengths": jnp.asarray([3.0, 2.0]),
+        "detunings": jnp.asarray([0.2, -0.1]),
+        "decay_rates": jnp.asarray([0.8, 0.6]),
+        "energies": jnp.asarray([0.0, 0.1, -0.1, 0.2, 0.3, -0.2, 0.0]),
+        "thermal_width": jnp.asarray(0.7),
+        "initial_state": jnp.asarray([0.5, 0.2, 0.2, 0.1, 0.0, 0.0, 0.0]),
+    }
+
+
+def objective(**options):
+    weight = jnp.asarray(np.random.default_rng(0).normal(size=(7, 5, 41)))
+    outputs = ("density_matrix", "populations", "coherences")
+
+    def value(params):
+        s = propagate(MEDIUM, params, resolution=Resolution(8, 4), tol=1.0, outputs=outputs, **options)
+        light = jnp.sum(weight[:2] * (jnp.real(s.fields) + 0.3 * jnp.imag(s.fields)))
+        levels = jnp.moveaxis(s.populations, -1, 0) + jnp.imag(s.density_matrix[..., 3])[..., ::-1].transpose(2, 0, 1)
+        return light + jnp.sum(weight * levels) + jnp.sum(weight[:2] * jnp.imag(s.coherences))
+
+    return value
+
+
+@pytest.mark.parametrize("options", [{"memory": "fast"}, {"memory": "lean"}, {"solver": "exponential"}], ids=str)
+def test_a_propagation_and_its_gradient_are_the_same_both_ways(options, x64, force):
+    options = {"solver": "runge-kutta"} | options
+    force(unrolled=True)
+    theirs = jax.value_and_grad(objective(**options))(parameters())
+    force(unrolled=False)
+    mine = jax.value_and_grad(objective(**options))(parameters())
+    for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        assert np.all(np.abs(b) > 0)
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.max(np.abs(b)))
+
+
+def test_gradient_is_that_of_differences(x64, force):
+    force(unrolled=False)
+    value = jax.jit(objective(solver="runge-kutta"))
+    point = parameters()
+    gradient = jax.grad(value)(point)
+    rng = np.random.default_rng(1)
+    along = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), point)
+    exact = sum(
+        float(jnp.sum(jnp.real(g * a))) for g, a in zip(*(jax.tree.leaves(x) for x in (gradient, along)), strict=True)
+    )
+
+    def at(step):
+        return float(value(jax.tree.map(lambda x, d: x + step * d, point, along)))
+
+    h = 1e-3  # fourth-order central difference
+    difference = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)
+    assert abs(difference - exact) < 1e-8 * abs(exact)
+
+
+def test_batches_equal_single_runs(x64, force):
+    force(unrolled=False)
+    rates = jnp.asarray([[0.8, 0.6], [0.2, 1.0]])
+    options = {"resolution": Resolution(6, 2), "tol": 1.0, "solver": "runge-kutta"}
+    together = propagate(MEDIUM, {"decay_rates": rates}, **options).fields
+    for k in range(2):
+        alone = propagate(MEDIUM, {"decay_rates": rates[k]}, **options).fields
+        np.testing.assert_allclose(together[k], alone, atol=1e-13)
+
+
+MANY_LEVELS = Problem.from_dict({
+    "system": {
+        "num_states": 14,
+        "fields": [{"coupled_levels": [[a, b] for a in range(7) for b in range(7, 14)], "rabi_freq": 0.1,
+                    "rabi_freq_t_func": "gaussian", "rabi_freq_t_args": {"ampl": 1.0, "centre": 0.0, "fwhm": 1.0}}],
+        "decays": [{"rate": 1.0, "channels": [[a, a + 7] for a in range(7)]}],
+    },
+    "t_min": -2.0, "t_max": 4.0, "t_steps": 40, "z_steps": 4, "interaction_strengths": [0.3],
+})  # fmt: skip
+
+
+def test_many_levels_through_the_layer():
+    structure = prepare.structure_of(MANY_LEVELS, "")
+    assert not structure.unrolled
+    assert structure.num_terms > generator.UNROLLED_LIMIT
+    layer = TorchPropagator(
+        MANY_LEVELS, trainable=("rabi_freq", "interaction_strengths"), dtype=torch.float64, resolution=Resolution(6, 1),
+        tol=1.0,
+    )  # fmt: skip
+    assert torch.autograd.gradcheck(lambda *_: layer()[:, -1].abs().square().sum(), tuple(layer.parameters()))
