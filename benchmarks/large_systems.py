@@ -10,6 +10,7 @@ its own; compile times include tracing. Writes results/large_systems.json where 
 """
 
 import argparse
+import dataclasses
 import json
 import resource
 import subprocess
@@ -48,7 +49,7 @@ def problem(case: str, stretch: float = 1.0) -> Problem:
         "system": {"num_states": len(energies), "energies": energies, "fields": [field], "decays": [line.decay()],
                    "initial_state": line.populations()},
         "t_min": -0.006 * stretch, "t_max": 0.018 * stretch, "t_steps": 150, "z_min": 0.0, "z_max": 1.0, "z_steps": 20,
-        "interaction_strengths": [300.0],
+        "interaction_strengths": [1e5],
         "velocity_classes": {"thermal_width": line.thermal_width(330.0), "thermal_delta_min": -600.0,
                              "thermal_delta_max": 600.0, "thermal_delta_steps": 50},
     })  # fmt: skip
@@ -57,8 +58,8 @@ def problem(case: str, stretch: float = 1.0) -> Problem:
 def measure(case: str, solver: str, stretch: float) -> dict:
     """Everything about one case."""
     jax.config.update("jax_enable_x64", True)
-    start = time.perf_counter()
     built = problem(case, stretch)
+    start = time.perf_counter()
     structure = structure_of(built, "")
     row = {
         "case": case,
@@ -122,7 +123,7 @@ def main() -> None:
         print(" | ".join(x if isinstance(x, str) else f"{x:.4g}" for x in rows[-1].values()), flush=True)
     print("columns:", " | ".join(rows[-1]))
     if len(sys.argv) == 1:
-        content = {"rows": rows, "jax": jax.__version__, "dtype": "float64", "resolution": list(AT)}
+        content = {"rows": rows, "jax": jax.__version__, "dtype": "float64", "resolution": dataclasses.asdict(AT)}
         path = Path(__file__).parent / "results" / "large_systems.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

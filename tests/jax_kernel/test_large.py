@@ -146,20 +146,15 @@ def force(monkeypatch):
 
 MEDIUM = Problem.from_dict({
     "system": {
-        "num_states": 7,
-        "energies": [0.0, 0.1, -0.1, 0.2, 0.3, -0.2, 0.0],
+        "num_states": 4,
         "fields": [
-            {"coupled_levels": [[0, 3], [0, 4], [1, 4], [1, 5]], "factors": [0.5, 0.7, -0.6, 0.4], "rabi_freq": 0.5,
+            {"coupled_levels": [[0, 2], [0, 3]], "factors": [0.5, -0.7], "rabi_freq": 0.5,
              "rabi_freq_t_func": "gaussian", "rabi_freq_t_args": {"ampl": 1.0, "centre": 0.0, "fwhm": 1.0}},
-            {"coupled_levels": [[2, 3], [2, 5], [5, 6]], "factors": [0.8, 0.3, 0.5], "rabi_freq": 1.5,
-             "rabi_freq_t_func": "ramp_onoff", "counter_propagating": True,
-             "rabi_freq_t_args": {"ampl": 1.0, "fwhm": 0.5, "on": -1.0, "off": 5.0}},
+            {"coupled_levels": [[1, 2], [1, 3]], "factors": [0.8, 0.3], "rabi_freq": 1.5,
+             "rabi_freq_t_func": "ramp_onoff", "rabi_freq_t_args": {"ampl": 1.0, "fwhm": 0.5, "on": -1.0, "off": 5.0}},
         ],
-        "decays": [
-            {"rate": 1.0, "channels": [[0, 3], [1, 4], [2, 5], [5, 6], [1, 1]], "factors": [0.7, 1.0, 0.8, 0.5, 0.2]},
-            {"rate": 0.5, "operator": [[0.0] * 7] * 4 + [[0.0] * 3 + [0.3, 0.5, 0.0, 0.0]] + [[0.0] * 7] * 2},
-        ],
-        "initial_state": [0.5, 0.3, 0.2, 0.0, 0.0, 0.0, 0.0],
+        "decays": [{"rate": 1.0, "channels": [[0, 2], [1, 3], [1, 1]], "factors": [0.7, 1.0, 0.2]},
+                   {"rate": 0.5, "operator": [[0.0, 0.0, 0.3, 0.5]] + [[0.0] * 4] * 3}],
     },
     "t_min": -3.0, "t_max": 7.0, "t_steps": 40, "z_steps": 4, "interaction_strengths": [3.0, 2.0],
     "velocity_classes": {"thermal_delta_min": -1, "thermal_delta_max": 1, "thermal_delta_steps": 2,
@@ -173,32 +168,31 @@ def parameters():
         "interaction_strengths": jnp.asarray([3.0, 2.0]),
         "detunings": jnp.asarray([0.2, -0.1]),
         "decay_rates": jnp.asarray([0.8, 0.6]),
-        "energies": jnp.asarray([0.0, 0.1, -0.1, 0.2, 0.3, -0.2, 0.0]),
         "thermal_width": jnp.asarray(0.7),
-        "initial_state": jnp.asarray([0.5, 0.2, 0.2, 0.1, 0.0, 0.0, 0.0]),
+        "initial_state": jnp.asarray([0.6, 0.3, 0.1, 0.0]),
     }
 
 
 def objective(**options):
-    weight = jnp.asarray(np.random.default_rng(0).normal(size=(7, 5, 41)))
+    weight = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5, 41)))
     outputs = ("density_matrix", "populations", "coherences")
 
     def value(params):
-        s = propagate(MEDIUM, params, resolution=Resolution(8, 4), tol=1.0, outputs=outputs, **options)
+        s = propagate(MEDIUM, params, resolution=Resolution(6, 3), tol=1.0, outputs=outputs, **options)
         light = jnp.sum(weight[:2] * (jnp.real(s.fields) + 0.3 * jnp.imag(s.fields)))
-        levels = jnp.moveaxis(s.populations, -1, 0) + jnp.imag(s.density_matrix[..., 3])[..., ::-1].transpose(2, 0, 1)
+        levels = jnp.moveaxis(s.populations + jnp.imag(s.density_matrix[..., 3]), -1, 0)
         return light + jnp.sum(weight * levels) + jnp.sum(weight[:2] * jnp.imag(s.coherences))
 
-    return value
+    return jax.jit(value)
 
 
-@pytest.mark.parametrize("options", [{"memory": "fast"}, {"memory": "lean"}, {"solver": "exponential"}], ids=str)
+@pytest.mark.parametrize("options", [{"memory": "fast"}, {"solver": "exponential"}], ids=str)
 def test_a_propagation_and_its_gradient_are_the_same_both_ways(options, x64, force):
     options = {"solver": "runge-kutta"} | options
     force(unrolled=True)
-    theirs = jax.value_and_grad(objective(**options))(parameters())
+    theirs = jax.jit(jax.value_and_grad(objective(**options)))(parameters())
     force(unrolled=False)
-    mine = jax.value_and_grad(objective(**options))(parameters())
+    mine = jax.jit(jax.value_and_grad(objective(**options)))(parameters())
     for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
         assert np.all(np.abs(b) > 0)
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.max(np.abs(b)))
@@ -206,9 +200,9 @@ def test_a_propagation_and_its_gradient_are_the_same_both_ways(options, x64, for
 
 def test_gradient_is_that_of_differences(x64, force):
     force(unrolled=False)
-    value = jax.jit(objective(solver="runge-kutta"))
+    value = objective(solver="runge-kutta", memory="lean")
     point = parameters()
-    gradient = jax.grad(value)(point)
+    gradient = jax.jit(jax.grad(value))(point)
     rng = np.random.default_rng(1)
     along = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), point)
     exact = sum(
@@ -226,7 +220,7 @@ def test_gradient_is_that_of_differences(x64, force):
 def test_batches_equal_single_runs(x64, force):
     force(unrolled=False)
     rates = jnp.asarray([[0.8, 0.6], [0.2, 1.0]])
-    options = {"resolution": Resolution(6, 2), "tol": 1.0, "solver": "runge-kutta"}
+    options = {"resolution": Resolution(6, 4), "tol": 1.0, "solver": "runge-kutta"}
     together = propagate(MEDIUM, {"decay_rates": rates}, **options).fields
     for k in range(2):
         alone = propagate(MEDIUM, {"decay_rates": rates[k]}, **options).fields
