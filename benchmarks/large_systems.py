@@ -49,7 +49,7 @@ def problem(case: str, stretch: float = 1.0) -> Problem:
         "system": {"num_states": len(energies), "energies": energies, "fields": [field], "decays": [line.decay()],
                    "initial_state": line.populations()},
         "t_min": -0.006 * stretch, "t_max": 0.018 * stretch, "t_steps": 150, "z_min": 0.0, "z_max": 1.0, "z_steps": 20,
-        "interaction_strengths": [1e5],
+        "interaction_strengths": [1e5 / stretch**3],
         "velocity_classes": {"thermal_width": line.thermal_width(330.0), "thermal_delta_min": -600.0,
                              "thermal_delta_max": 600.0, "thermal_delta_steps": 50},
     })  # fmt: skip
