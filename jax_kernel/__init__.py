@@ -11,11 +11,12 @@ from .errors import (
 )
 from .problem import Problem
 from .propagate import choose_resolution, propagate
-from .resolution import Resolution
+from .resolution import MarchResolution, Resolution
 from .solution import Solution
 
 __all__ = [
     "ConventionWarning",
+    "MarchResolution",
     "NotYetError",
     "Problem",
     "ProblemError",

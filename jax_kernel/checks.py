@@ -143,7 +143,7 @@ def _warned(problem: Problem) -> set[str]:
     return set()
 
 
-def warn_window(problem: Problem, fields: np.ndarray) -> None:
+def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False) -> None:
     """Warn of a time grid that is too coarse, above 0.1, and of a window that cuts light off, above 0.2.
 
     Each is warned of once for a problem, and measured no more after that.
@@ -151,6 +151,7 @@ def warn_window(problem: Problem, fields: np.ndarray) -> None:
     Args:
         problem: what was solved.
         fields: its finite fields, shape (*batch, field, z, time).
+        continued: whether the run started from the state of another, so that light may be there at its start.
 
     Example:
         >>> import warnings
@@ -177,7 +178,7 @@ def warn_window(problem: Problem, fields: np.ndarray) -> None:
     if "edge" in warned:
         return
     start, end = _edge_changes(fields)
-    cures = [("start", start, f"lower `t_min` below {problem.t_min:g}")] if start > EDGE_LIMIT else []
+    cures = [("start", start, f"lower `t_min` below {problem.t_min:g}")] if start > EDGE_LIMIT and not continued else []
     cures += [("end", end, f"raise `t_max` above {problem.t_max:g}")] if end > EDGE_LIMIT else []
     if cures:
         warned.add("edge")

@@ -23,6 +23,9 @@ from .rhs import Coefficients
 STAGE_C = np.array([0.0, 0.5, 1.0])
 """Times within a step at which Ω at the entrance is needed; the second serves two stages."""
 
+ORDER = 2
+"""Of the errors where the problem is stiff, which is what the scheme is for; elsewhere the order is 4."""
+
 
 class _Factors(NamedTuple):
     """What multiplies the state and the slopes in one step: real for populations, complex for coherences."""
@@ -65,8 +68,10 @@ def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stag
 
 def _diagonal(structure: Structure, coefficients: Coefficients) -> Complex[Array, "component class"]:
     """λ of the populations and of the coherences, in angular frequency; component counts a coherence once."""
-    leaving = _leaving_rates(structure, coefficients)[: len(structure.populations), None]
-    leaving = jnp.broadcast_to(leaving, (len(leaving), coefficients.rotation.shape[1]))
+    leaving = jnp.broadcast_to(
+        _leaving_rates(structure, coefficients)[:, None],
+        (len(structure.populations), coefficients.rotation.shape[1]),
+    )
     damping = jnp.broadcast_to(coefficients.damping[:, None], coefficients.rotation.shape)
     return jax.lax.complex(
         -jnp.concatenate([leaving, damping]), jnp.concatenate([jnp.zeros_like(leaving), -coefficients.rotation])
@@ -162,15 +167,17 @@ def _without_diagonal(coefficients: Coefficients) -> Coefficients:
     )
 
 
+def _leaving_rates(structure: Structure, coefficients: Coefficients) -> Float[Array, " population"]:
+    channels, _, emptied = np.asarray(structure.transfers, int).reshape(-1, 3).T
+    rates = jnp.zeros(len(structure.populations), coefficients.transfer.dtype)
+    return rates.at[emptied].add(coefficients.transfer[channels])
+
+
 def _leaving(structure: Structure, coefficients: Coefficients, state):
     """What leaves each population, which the diagonal accounts for; symmetric."""
-    return _leaving_rates(structure, coefficients)[:, None, None] * state
-
-
-def _leaving_rates(structure: Structure, coefficients: Coefficients) -> Float[Array, " component"]:
-    channel, _, emptied = np.asarray(structure.transfers, int).reshape(-1, 3).T
-    rates = jnp.zeros(structure.num_components, coefficients.transfer.dtype)
-    return rates.at[emptied].add(coefficients.transfer[channel])
+    below = len(structure.populations)
+    rates = _leaving_rates(structure, coefficients)
+    return jnp.concatenate([rates[:, None, None] * state[:below], jnp.zeros_like(state[below:])])
 
 
 @remainder.def_fwd

@@ -47,6 +47,8 @@ STAGE_C = np.array(
     ]
 )
 
+ORDER = 4
+
 
 class Inputs(NamedTuple):
     """The differentiable arguments of `integrate`.

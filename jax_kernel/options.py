@@ -6,9 +6,8 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-from . import parameters
+from . import march_options, parameters
 from .adaptive import SolverOptions, largest
-from .errors import NotYetError
 from .reading import is_integer
 
 MEMORY = ("auto", "fast", "lean")
@@ -22,13 +21,19 @@ class Options:
 
     Attributes:
         dtype: "float32" or "float64".
-        scheme: "cross".
+        scheme: "cross" or "march".
         memory: "auto", "fast" (a gradient stores every stage) or "lean" (it stores one state per segment).
         solver: "runge-kutta", "exponential" or "auto", which chooses between the two, on the fixed grid, or a diffrax
-            solver.
+            solver; in a march "auto" is Tsit5.
         rtol: relative tolerance of `solver`, by default by precision.
         atol: absolute tolerance of `solver`, by default by precision.
         max_steps: most steps of `solver`, by default 100 000.
+        step: only of a march, as are the following: "ab" or "euler", by default "ab".
+        strategy: "s2" (a gradient stores every slice), "s3" (it solves the slices again; the default) or "s4" (like
+            "s3", with `checkpoints`).
+        checkpoints: states that the gradient of one slice keeps, for "s4".
+        n_steps: constant steps of a slice in place of adaptive ones.
+        mode: "reverse" or "forward" derivatives, by default "reverse".
     """
 
     dtype: str = "float64"
@@ -38,6 +43,11 @@ class Options:
     rtol: float | None = None
     atol: float | None = None
     max_steps: int | None = None
+    step: str | None = None
+    strategy: str | None = None
+    checkpoints: int | None = None
+    n_steps: int | None = None
+    mode: str | None = None
 
     def __post_init__(self):
         def one_of(name, allowed):
@@ -47,30 +57,38 @@ class Options:
         one_of("dtype", ("float32", "float64"))
         one_of("scheme", ("cross", "march"))
         one_of("memory", MEMORY)
-        if self.scheme == "march":
-            raise NotYetError('Argument `scheme` must be "cross", for the z-march of clerq is not there yet.')
         for name in ("rtol", "atol"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
                 parameters.fail(name, "be positive", f"is {value!r}")
         if self.max_steps is not None and not (is_integer(self.max_steps) and self.max_steps >= 1):
             parameters.fail("max_steps", "be an integer of at least 1", f"is {self.max_steps!r}")
-        bounds = {"rtol": self.rtol, "atol": self.atol, "max_steps": self.max_steps}
-        parameters.check_solver(self.solver, ON_GRID, **bounds)
+        if self.scheme == "march":
+            march_options.check_options(self)
+        else:
+            march_options.refuse_options(self)
+            bounds = {"rtol": self.rtol, "atol": self.atol, "max_steps": self.max_steps}
+            parameters.check_solver(self.solver, ON_GRID, **bounds)
         object.__setattr__(self, "solver", self._portable_solver())
 
     @property
     def on_grid(self) -> bool:
         """Whether the steps are those of the fixed grid."""
-        return isinstance(self.solver, str)
+        return self.scheme == "cross" and isinstance(self.solver, str)
+
+    @property
+    def estimates_time(self) -> bool:
+        """Whether a run comes with an estimate of its time error; elsewhere rtol and atol bound it."""
+        return self.on_grid
 
     def solver_options(self) -> SolverOptions | str:
         """What the adaptive path needs, or the name of the solver of the fixed grid."""
         if self.on_grid:
             return self.solver
-        return SolverOptions(self.solver, *self._tolerances(), self.max_steps or 100_000)
+        return SolverOptions(self.solver, *self.tolerances(), self.max_steps or 100_000)
 
-    def _tolerances(self) -> tuple[float, float]:
+    def tolerances(self) -> tuple[float, float]:
+        """(rtol, atol) of a step, by default by precision."""
         rtol, atol = (1e-8, 1e-10) if self.dtype == "float64" else (1e-6, 1e-9)
         return self.rtol or rtol, self.atol or atol
 
@@ -82,6 +100,6 @@ class Options:
         finder = getattr(self.solver, "root_finder", None)
         if finder is None or isinstance(finder.rtol, (int, float)):
             return self.solver
-        rtol, atol = self._tolerances()
+        rtol, atol = self.tolerances()
         finder = dataclasses.replace(finder, rtol=rtol, atol=atol, norm=largest)
         return dataclasses.replace(self.solver, root_finder=finder)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import exponential, integrate, parameters, timesteps
+from . import exponential, integrate, march_options, parameters, timesteps
 from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights
 from .generator import Structure
 from .medium import optical_path
@@ -18,7 +18,7 @@ from .options import Options
 from .problem import Problem
 from .program import Program
 from .quadrature import gauss
-from .resolution import Resolution, longest_step
+from .resolution import MarchResolution, Resolution, longest_step
 from .states import to_nodes
 
 STAGE_BUDGET = 256 * 2**20
@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
 @lru_cache(maxsize=64)
 def prepare(
     problem: Problem,
-    at: Resolution,
+    at: Resolution | MarchResolution,
     options: Options,
     outputs: frozenset[str],
     sampled: tuple[int, ...],
@@ -66,57 +66,65 @@ def prepare(
             "initial_density_matrix", or "" for the populations of the problem.
         batch_size: number of problems in the batch, for the memory rule.
     """
-    structure = structure_of(problem, start)
-    pairs, channels, operators = _parts(problem)
+    parts, structure = _parts(problem), structure_of(problem, start)
     jumps = sorted({t for k, times in enumerate(edges) if k not in sampled for t in times})
-    stages = exponential.STAGE_C if options.solver == "exponential" else integrate.STAGE_C
-    steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, STEPS_PER_SEGMENT)
+    arrays = _physics(problem, parts, structure)
     precision = np.finfo(options.dtype).eps * np.max(np.abs(problem.time))
     if precision > 0.02 * longest_step(problem, at):
         parameters.fail("dtype", "resolve the time steps (move the window to t = 0, or take float64)",
                         f"{options.dtype} resolves only {precision:.1g} at these times")  # fmt: skip
+    common: dict[str, Any] = {
+        "structure": structure,
+        "channel_decays": tuple(channel[0] for channel in parts.channels),
+        "operator_decays": tuple(parts.operators),
+        "backward": tuple(field.counter_propagating for field in problem.fields),
+        "envelopes": tuple(field.envelope.name for field in problem.fields),
+        "sampled": sampled,
+        "outputs": outputs,
+        "dtype": options.dtype,
+    }
+    if isinstance(at, MarchResolution):
+        march_options.refuse_states(outputs, start)
+        arrays |= {"jumps": np.asarray(jumps)} | march_options.arrays(problem, at)
+        static = march_options.prepare(problem, at, options, options.tolerances(), jumps)
+        program = Program(**common, z_nodes=0, store_stages=False, solver=static.solver, march=static)
+        return Prepared(program, to_arrays(arrays, options.dtype))
+    if start == "initial_density_matrix":
+        arrays["to_nodes"] = to_nodes(arrays["path"], gauss(at.z_nodes).nodes)
+    method = exponential if options.solver == "exponential" else integrate
+    stages = method.STAGE_C
+    steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, STEPS_PER_SEGMENT)
     stage_bytes = steps.h.size * len(stages) * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
     stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
     store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)
     if not store_stages:
         per_segment = max(1, round(math.sqrt(steps.h.size / len(stages))))
         steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, per_segment)
-    twin = timesteps.twin(problem.time, at.t_substeps, jumps, stages)
-    path = optical_path(problem)
-    arrays = {
-        "time": problem.time,
-        "z": problem.z,
-        "path": path,
-        "factors": np.asarray([pair[3] for pair in pairs]),
-        "channel_factors": np.asarray([channel[3] for channel in channels]),
-        "upper": upper_levels(problem),
-        "slopes": level_doppler_slopes(problem),
-        "dissipators": structure.mixing(operators.values()),
-        "steps": steps._asdict(),
-    } | _class_arrays(problem)
-    if start == "initial_density_matrix":
-        arrays["to_nodes"] = to_nodes(path, gauss(at.z_nodes).nodes)
-    if problem.b_field is not None:
-        arrays["zeeman"] = np.asarray(problem.b_field.shifts)
-    solver = options.solver_options()
+    arrays["steps"] = steps._asdict()
     if not options.on_grid:
         arrays["jumps"] = np.asarray(jumps)
     elif "time_error" in outputs:
+        twin = timesteps.twin(problem.time, at.t_substeps, jumps, stages, method.ORDER)
         arrays["twin"] = twin.steps._asdict() | {"share": twin.share}
-    program = Program(
-        structure=structure,
-        channel_decays=tuple(channel[0] for channel in channels),
-        operator_decays=tuple(operators),
-        backward=tuple(field.counter_propagating for field in problem.fields),
-        envelopes=tuple(field.envelope.name for field in problem.fields),
-        sampled=sampled,
-        z_nodes=at.z_nodes,
-        outputs=outputs,
-        store_stages=store_stages,
-        dtype=options.dtype,
-        solver=solver,
-    )
+    program = Program(**common, z_nodes=at.z_nodes, store_stages=store_stages, solver=options.solver_options())
     return Prepared(program, to_arrays(arrays, options.dtype))
+
+
+def _physics(problem: Problem, parts: "_Parts", structure: Structure) -> dict[str, Any]:
+    """The arrays of a problem that are neither parameters nor a scheme's."""
+    arrays = {
+        "time": problem.time,
+        "z": problem.z,
+        "path": optical_path(problem),
+        "factors": np.asarray([pair[3] for pair in parts.pairs]),
+        "channel_factors": np.asarray([channel[3] for channel in parts.channels]),
+        "upper": upper_levels(problem),
+        "slopes": level_doppler_slopes(problem),
+        "dissipators": structure.mixing(parts.operators.values()),
+    } | _class_arrays(problem)
+    if problem.b_field is not None:
+        arrays["zeeman"] = np.asarray(problem.b_field.shifts)
+    return arrays
 
 
 class _Parts(NamedTuple):

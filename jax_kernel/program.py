@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 
-from . import adaptive, doppler, exponential, pulses, quadrature, states
+from . import adaptive, doppler, exponential, march, pulses, quadrature, states
 from .errors import ProblemError
 from .generator import Structure
 from .integrate import Inputs, Observed, integrate
+from .march_options import MarchOptions
 from .parameters import AXES
 from .rhs import Coefficients
 
@@ -33,6 +34,7 @@ class Program:
         store_stages: whether a gradient stores every stage.
         dtype: "float32" or "float64".
         solver: "runge-kutta" or "exponential" on the fixed grid, or how diffrax integrates.
+        march: the static part of a z-march, or None for cross-propagation.
     """
 
     structure: Structure
@@ -46,6 +48,7 @@ class Program:
     store_stages: bool
     dtype: str
     solver: "str | adaptive.SolverOptions"
+    march: MarchOptions | None = None
 
 
 @lru_cache(maxsize=128)
@@ -111,6 +114,8 @@ def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> di
 
 
 def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+    if program.march is not None:
+        return _marched(program, program.march, numbers, params)
     structure, outputs = program.structure, program.outputs
     rule = quadrature.gauss(program.z_nodes)
     running = quadrature.directed(jnp.asarray(rule.running, program.dtype), rule.weights, program.backward)
@@ -152,6 +157,33 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
         out |= states.averaged(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
     if "final_state" in outputs:
         out["final_state"] = states.matrix(structure, jnp.einsum("cvn,zn->czv", end, value))
+    return {name: out[name] for name in sorted(outputs & out.keys())}
+
+
+def _marched(program: Program, options: MarchOptions, numbers, params) -> dict[str, Any]:
+    """The outputs of a z-march."""
+    structure, outputs = program.structure, program.outputs
+    coefficients = coefficients_of(program, numbers, params, jnp.ones((), program.dtype))
+    state = states.start(structure, numbers, params, None, None)
+    entrance = _entrance(program, numbers, params)
+    want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
+    marched = march.march(
+        options,
+        coefficients,
+        jnp.broadcast_to(state, (len(state), len(coefficients.weights), 1)),
+        jnp.stack(_parts(entrance), axis=1),
+        partial(_drive, program, _splines(program, numbers, params), params),
+        structure=structure,
+        time=numbers["time"],
+        jumps=numbers["jumps"],
+        density=march.density_at(params["number_density"], numbers["z"], numbers["positions"], numbers["density"]),
+        step=numbers["step"],
+        want_average=want_average,
+    )
+    fields = jnp.moveaxis(marched.fields, 0, 1)
+    out = {"fields": fields, "z_error": _worst(marched.error / _peaks(program, fields), jnp.abs(fields))}
+    if want_average:
+        out |= states.averaged(structure, coefficients, jnp.moveaxis(marched.average, 0, 1))
     return {name: out[name] for name in sorted(outputs & out.keys())}
 
 

@@ -3,19 +3,29 @@
 import math
 import numbers
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import checks, conventions, parameters, stiffness
+from . import checks, conventions, march_options, parameters, stiffness
 from .errors import ProblemError, ResolutionError
 from .options import Options
 from .prepare import COMPLEX, prepare, start_parameter, to_arrays
 from .problem import Problem
 from .program import batch_shape, executable
-from .resolution import SOLVER_CURE, Resolution, default_tolerance, longest_step, search, warn_above
+from .resolution import (
+    SOLVER_CURE,
+    MarchResolution,
+    Resolution,
+    default_tolerance,
+    first_guess,
+    longest_step,
+    search,
+    warn_above,
+)
 from .solution import Solution
 
 STATE_OUTPUTS = ("density_matrix", "populations", "coherences", "final_state")
@@ -36,6 +46,11 @@ def propagate(
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int | None = None,
+    step: str | None = None,
+    strategy: str | None = None,
+    checkpoints: int | None = None,
+    n_steps: int | None = None,
+    mode: str | None = None,
 ) -> Solution:
     """Propagate light through a medium of driven, decaying quantum systems (Maxwell and Lindblad).
 
@@ -50,8 +65,9 @@ def propagate(
     Source: the master equation of Lindblad, Commun. Math. Phys. 48, 119 (1976), and the slowly varying envelope
     equation, in the conventions of clerq 0.15.
 
-    The scheme is cross-propagation: time is the outer loop, and at each instant the field is one integral over z, taken
-    on Gauss nodes in the optical path ∫N dz.
+    The scheme "cross" is cross-propagation: time is the outer loop, and at each instant the field is one integral over
+    z, taken on Gauss nodes in the optical path ∫N dz. The scheme "march" is clerq's: z is the outer loop, each slice is
+    solved in t, and an Adams–Bashforth step of length (z_max − z_min)/(z_steps · z_steps_inner) carries the light on.
 
     Args:
         problem: what is solved; its numbers are the defaults of all parameters.
@@ -69,16 +85,23 @@ def propagate(
         outputs: further outputs among "density_matrix", "populations", "coherences" and "final_state".
         resolution: a `Resolution`, or "auto" to search one that meets `tol`; "auto" needs concrete values.
         tol: error aimed at by "auto", above which a resolution warns; relative to each field's peak; by default 1e-6
-            in float64 and 1e-4 in float32.
+            in float64 and 1e-4 in float32, and 1e-2 in a march.
         dtype: "float32" or "float64"; by default that of the given arrays, or JAX's own.
-        scheme: "cross".
+        scheme: "cross" or "march". A march has no `resolution` and no `memory`: its steps in z are the problem's
+            `z_steps_inner`, of which "auto" searches one that meets `tol`.
         memory: "auto", "fast" or "lean": whether a gradient stores every stage or computes it again.
         solver: on the fixed grid "runge-kutta", or "exponential", which treats detunings, splittings and decays
             exactly, or "auto", which takes the latter where these are fast for the time grid; or a diffrax solver with
-            adaptive steps.
+            adaptive steps, which in a march takes the place of Tsit5.
         rtol: relative tolerance of `solver`, by default 1e-8 in float64 and 1e-6 in float32.
         atol: absolute tolerance of `solver`, by default 1e-10 and 1e-9.
-        max_steps: most steps of `solver`, by default 100 000.
+        max_steps: most steps of `solver` (in a march, in one slice), by default 100 000.
+        step: of a march only, as all that follow: "ab" (Adams–Bashforth, second order; the default) or "euler".
+        strategy: what its gradient stores: "s2" every slice; "s3", the default, the light at the stored positions;
+            "s4" the same, and at most `checkpoints` states of the slice that it solves again.
+        checkpoints: see `strategy`.
+        n_steps: constant steps of each slice in place of adaptive ones.
+        mode: "reverse" (the default: for grad and vjp) or "forward" (for jvp and jacfwd).
 
     Returns:
         The `Solution`. Under jit, grad or vmap its estimates are inf where the run did not stay finite.
@@ -107,7 +130,9 @@ def propagate(
     conventions.warn_once(problem)
     given = parameters.arrange(problem, params or {}, input_fields).map(_as_array)
     parameters.check(problem, given)
-    options = Options(_dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps)
+    options = Options(
+        _dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps, step, strategy, checkpoints, n_steps, mode
+    )
     if options.dtype == "float64" and not _in_64_bit_mode():
         cure = "put the call in `with jax.enable_x64(True):`"
         parameters.fail("dtype", f'be "float32" unless JAX is in 64-bit mode ({cure})', 'is "float64"')
@@ -117,7 +142,7 @@ def propagate(
     concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))
     batch_size = math.prod(batch_shape(tree))
 
-    def solve(at: Resolution) -> dict[str, Any]:
+    def solve(at: Resolution | MarchResolution) -> dict[str, Any]:
         edges = parameters.edges(problem, given)
         start = start_parameter(given)
         prepared = prepare(problem, at, options, wanted, given.sampled, edges, start, batch_size)
@@ -127,21 +152,27 @@ def propagate(
         return out
 
     narrowest = parameters.narrowest_pulse(problem, given)
-    tol = check_tolerance(tol, options.dtype)
-    at = resolution
-    if isinstance(at, Resolution):
+    tol = check_tolerance(tol, options.dtype, options.scheme)
+    at: Any = resolution
+    if options.scheme == "march":
+        kept: dict[Any, dict[str, Any]] = {}
+        error = partial(_z_error, solve, kept) if concrete else None
+        at = march_options.choose(problem, resolution, error, tol, step)
+        out = kept.get(at) or solve(at)
+    elif isinstance(at, Resolution):
         out = solve(at)
     elif at == "auto":
         if not concrete:
             parameters.fail("resolution", "be a Resolution under jit, grad or vmap (find one outside with "
                             "`choose_resolution`)", 'is "auto"')  # fmt: skip
-        at, out = _search(solve, tol, options)
+        start = first_guess(problem, "interaction_strengths" in given.params)
+        at, out = _search(solve, tol, start, options)
     else:
         parameters.fail("resolution", 'be a Resolution or "auto"', f"is {resolution!r}")
     if concrete:
         fields = np.asarray(out["fields"])
-        check_finite(fields, problem, at, options)
-        checks.warn_window(problem, fields)
+        check_fields(fields, problem, at, options)
+        checks.warn_window(problem, fields, continued=start_parameter(given) == "initial_density_matrix")
         worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
         warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, at)
     grids = to_arrays({"z": problem.z, "time": problem.time}, options.dtype)
@@ -179,10 +210,10 @@ def requested(outputs: Iterable[str]) -> frozenset[str]:
     return frozenset(outputs) | {"fields", "z_error", "time_error"}
 
 
-def check_tolerance(tol: float | None, dtype: str) -> float:
-    """The tolerance, by default by precision."""
+def check_tolerance(tol: float | None, dtype: str, scheme: str = "cross") -> float:
+    """The tolerance, by default by precision and scheme."""
     if tol is None:
-        return default_tolerance(dtype)
+        return default_tolerance(dtype, scheme)
     if isinstance(tol, bool) or not (isinstance(tol, numbers.Real) and 0 < float(tol) < math.inf):
         parameters.fail("tol", "be positive", f"is {tol!r}")
     return float(tol)
@@ -193,28 +224,37 @@ def cast(tree: Any, dtype: str) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, COMPLEX[dtype] if jnp.iscomplexobj(x) else dtype), tree)
 
 
-def check_finite(fields: np.ndarray, problem: Problem, at: Resolution, options: Options) -> None:
-    """Raise where a solution did not stay finite, saying where and what to try."""
+def check_fields(fields: np.ndarray, problem: Problem, at: Resolution | MarchResolution, options: Options) -> None:
+    """Raise where a solution did not stay finite or is not what it should be, saying where and what to try."""
+    if isinstance(at, MarchResolution):
+        march_options.check_finite(fields, problem, at, options.max_steps)
+        march_options.check_depletion(fields, problem)
+        return
     finite = np.isfinite(fields)
     if not finite.all():
         lost = ~finite.reshape(-1, *fields.shape[-2:]).all(0)
         z, t = problem.z[lost.any(1)][0], problem.time[lost.any(0)][0]
         if not options.on_grid:
-            raise ResolutionError(f"The solver must reach t_max, but gave up: {SOLVER_CURE}.")
+            raise ResolutionError(f"The solver must reach t_max, but gave up before t = {t:g}: {SOLVER_CURE}.")
         raise ResolutionError(
-            f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or "
-            "give an implicit `solver`, such as diffrax.Kvaerno5(), if the problem is stiff."
+            f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or, "
+            'if the problem is stiff, give solver="exponential" or an implicit one, such as diffrax.Kvaerno5().'
         )
 
 
-def _search(solve, tol: float, options: Options):
+def _z_error(solve, kept: dict[Any, dict[str, Any]], at: MarchResolution) -> float:
+    kept[at] = out = solve(at)
+    return float(np.max(out["z_error"]))
+
+
+def _search(solve, tol: float, start: Resolution, options: Options):
     kept: dict[Resolution, dict[str, Any]] = {}
 
     def errors(at: Resolution) -> tuple[float, float]:
         kept[at] = out = solve(at)
         return float(np.max(out["z_error"])), float(np.max(out.get("time_error", 0.0)))
 
-    found = search(errors, tol, time_is_fixed=not options.on_grid)
+    found = search(errors, tol, start, time_is_fixed=not options.on_grid)
     return found, kept[found]
 
 

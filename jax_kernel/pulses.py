@@ -136,11 +136,12 @@ def spline(
         A function of time, of any shape.
     """
     parts = [jnp.real(samples), jnp.imag(samples)] if jnp.iscomplexobj(samples) else [samples]
-    with jax.numpy_dtype_promotion("standard"):  # interpax mixes integers and floats
+    wide = parts[0].dtype.itemsize == 8  # in 64-bit mode interpax computes float32 samples in float64, and warns
+    with jax.numpy_dtype_promotion("standard"), jax.enable_x64(wide):  # interpax mixes integers and floats
         pieces = interpax.CubicSpline(t, jnp.stack(parts, -1), axis=0, bc_type="not-a-knot", check=False)
 
     def at(t):
-        with jax.numpy_dtype_promotion("standard"):
+        with jax.numpy_dtype_promotion("standard"), jax.enable_x64(wide):
             values = pieces(t)
         return lax.complex(values[..., 0], values[..., 1]) if len(parts) == 2 else values[..., 0]
 

@@ -9,7 +9,7 @@ import numpy as np
 from .errors import ProblemError, ResolutionError, ResolutionWarning
 from .problem import Problem
 
-Z_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+Z_LADDER = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 SOLVER_CURE = "raise `max_steps`, loosen `rtol` and `atol`, or take an implicit solver, such as diffrax.Kvaerno5()"
 T_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
@@ -39,8 +39,21 @@ class Resolution:
         return Resolution(2 * self.z_nodes, 2 * self.t_substeps)
 
 
-def default_tolerance(dtype: str) -> float:
-    """Tolerance of "auto", relative to the peak: 1e-6 in float64, 1e-4 in float32."""
+@dataclass(frozen=True)
+class MarchResolution:
+    """How finely a z-march resolves the problem.
+
+    Attributes:
+        z_steps_inner: steps per stored interval of z: the problem's own, or what "auto" found.
+    """
+
+    z_steps_inner: int
+
+
+def default_tolerance(dtype: str, scheme: str = "cross") -> float:
+    """Tolerance of "auto", relative to the peak: 1e-6 in float64, 1e-4 in float32; 1e-2 of a march, of second order."""
+    if scheme == "march":
+        return 1e-2
     return 1e-6 if dtype == "float64" else 1e-4
 
 
@@ -59,23 +72,32 @@ def _predicted_nodes(tried: dict[int, float], tol: float) -> float:
     return float(np.clip(last + np.log(tried[last] / tol) / slope, 1.15 * last, 2 * last))
 
 
-def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, time_is_fixed: bool) -> Resolution:
+def first_guess(problem: Problem, strengths_given: bool) -> Resolution:
+    """Where the search starts: few nodes where nothing happens to the light, for then the start alone varies in z."""
+    alone = not any(problem.interaction_strengths) and not strengths_given
+    return Resolution(2 if alone else 12, 1)
+
+
+def search(
+    errors: Callable[[Resolution], tuple[float, float]], tol: float, start: Resolution, *, time_is_fixed: bool
+) -> Resolution:
     """Find a resolution whose estimated errors are both below tol.
 
     Args:
         errors: runs the problem; estimated (z, time) errors, inf where the solution did not stay finite.
         tol: what both must be below.
+        start: the first one to try.
         time_is_fixed: whether the time steps are not ours to choose.
 
     Raises:
         ResolutionError: the finest grid of the ladders is not enough.
     """
-    at, tried = Resolution(12, 1), {}
+    at, tried = start, {}
     for _ in range(14):
         tested = at
         z_error, time_error = errors(at)
         if time_is_fixed and not np.isfinite(z_error):
-            raise ResolutionError(f"The solver must reach t_max, but gave up: {SOLVER_CURE}.")
+            raise ResolutionError(f"The solver must reach t_max, but gave up at {at}: {SOLVER_CURE}.")
         if time_is_fixed:
             time_error = 0.0
         if z_error <= tol and time_error <= tol:
@@ -95,23 +117,30 @@ def search(errors: Callable[[Resolution], tuple[float, float]], tol: float, *, t
     raise ResolutionError(
         f"Argument `tol` must be within reach of the grid, but {tol:g} is not: at {tested} the estimated errors are "
         f"{z_error:.1e} (z) and {time_error:.1e} (time) of the peak; refine the problem's t_steps, raise `tol`, or, "
-        "if the problem is stiff, give an implicit `solver`, such as diffrax.Kvaerno5()."
+        'if the problem is stiff, give solver="exponential" or an implicit one, such as diffrax.Kvaerno5().'
     )
 
 
-def longest_step(problem: Problem, at: Resolution) -> float:
-    """Length of an integrator step, in the problem's time."""
-    return (problem.t_max - problem.t_min) / problem.t_steps / at.t_substeps
+def longest_step(problem: Problem, at: Resolution | MarchResolution) -> float:
+    """Length of the longest integrator step, in the problem's time."""
+    interval = (problem.t_max - problem.t_min) / problem.t_steps
+    return interval / at.t_substeps if isinstance(at, Resolution) else interval
 
 
-def warn_above(z_error: float, time_error: float | None, tol: float, at: Resolution, *, since: float = 0.0) -> bool:
+def warn_above(
+    z_error: float, time_error: float | None, tol: float, at: Resolution | MarchResolution, *, since: float = 0.0
+) -> bool:
     """Warn when an estimate is above the tolerance and ten times `since`, saying what to raise; whether it did."""
-    late = [("z_nodes", z_error, at.z_nodes), ("t_substeps", time_error or 0.0, at.t_substeps)]
+    if isinstance(at, MarchResolution):
+        late, where = [("z_steps_inner", z_error, at.z_steps_inner)], "the problem"
+    else:
+        late = [("z_nodes", z_error, at.z_nodes), ("t_substeps", time_error or 0.0, at.t_substeps)]
+        where = "`resolution`"
     late = [(name, error, value) for name, error, value in late if not error <= max(tol, 10 * since)]
     if late:
         text = " and ".join(f"`{name}` above {value} (estimated error {error:.1e})" for name, error, value in late)
         warnings.warn(
-            f"The solution is resolved to worse than tol = {tol:g} of the peak: raise {text} in `resolution`.",
+            f"The solution is resolved to worse than tol = {tol:g} of the peak: raise {text} in {where}.",
             ResolutionWarning,
             stacklevel=3,
         )

@@ -12,14 +12,16 @@ class Solution(eqx.Module):
         fields: complex Rabi frequencies, cyclic, shape (*batch, field, z, time).
         z: positions, shape (z,).
         time: retarded times, shape (time,).
-        z_error: estimated error of the fields from the z-nodes, relative to each field's peak, shape (*batch,).
-        time_error: likewise from the time steps; None with `solver=`, whose error rtol and atol bound. Both estimates
-            are inf where the solution did not stay finite. Where states are asked for, they cover those, too.
+        z_error: estimated error of the fields from the z-nodes, or of a march from its steps in z, relative to each
+            field's peak, shape (*batch,).
+        time_error: likewise from the time steps; None with `solver=` and in a march, whose error rtol and atol bound.
+            Both estimates are inf where the solution did not stay finite. Where states are asked for, they cover those,
+            too, but not in a march.
         density_matrix: averaged over the velocity classes, shape (*batch, z, time, level, level).
         populations: its diagonal, shape (*batch, z, time, level).
         coherences: Σ f ρ_ab over the pairs (a, b) of each field, which is its source, shape (*batch, field, z, time).
         final_state: the density matrix of every velocity class at the end, shape (*batch, z, class, level, level).
-        resolution: the `Resolution` used.
+        resolution: the `Resolution`, or of a march the `MarchResolution`, used.
     """
 
     fields: Any = None

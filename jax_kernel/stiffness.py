@@ -20,7 +20,7 @@ _RATES = ("energies", "detunings", "decay_rates", "decay_scale", "b_field", "lev
 
 def resolved(options: Options, problem: Problem, given: parameters.Given) -> Options:
     """The options with the solver that "auto" stands for, by the values that can be seen now."""
-    if options.solver != "auto":
+    if options.solver != "auto" or options.scheme != "cross":
         return options
     seen = {name: given.params[name] for name in _RATES if parameters.is_concrete(given.params.get(name))}
     start = start_parameter(given)

@@ -55,14 +55,14 @@ class Twin(NamedTuple):
 
     Attributes:
         steps: its steps.
-        share: error of the run per difference of the two, for a method of fourth order.
+        share: error of the run per difference of the two.
     """
 
     steps: TimeSteps
     share: float
 
 
-def twin(time: np.ndarray, substeps: int, jumps: Sequence[float], stages: np.ndarray) -> Twin:
-    """About half the substeps; twice as many where there is but one."""
+def twin(time: np.ndarray, substeps: int, jumps: Sequence[float], stages: np.ndarray, order: int) -> Twin:
+    """About half the substeps; twice as many where there is but one; `order` is that of the errors."""
     other = (substeps + 1) // 2 if substeps > 1 else 2
-    return Twin(build(time, other, jumps, stages, None), 1 / abs((substeps / other) ** 4 - 1))
+    return Twin(build(time, other, jumps, stages, None), 1 / abs((substeps / other) ** order - 1))

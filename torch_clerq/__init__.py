@@ -9,7 +9,7 @@ from jax_kernel.errors import (
     ResolutionWarning,
 )
 from jax_kernel.problem import Problem
-from jax_kernel.resolution import Resolution
+from jax_kernel.resolution import MarchResolution, Resolution
 from jax_kernel.solution import Solution
 
 from .bridge import clear_cache
@@ -20,6 +20,7 @@ from .propagator import TorchPropagator
 __all__ = [
     "ConventionWarning",
     "Interval",
+    "MarchResolution",
     "NotYetError",
     "Parametrisation",
     "Positive",

@@ -11,14 +11,14 @@ import jax
 import numpy as np
 import torch
 
-from jax_kernel import checks, conventions, parameters, pulses, stiffness
+from jax_kernel import checks, conventions, march_options, parameters, pulses, stiffness
 from jax_kernel.errors import NotYetError, ProblemError
 from jax_kernel.options import Options
 from jax_kernel.prepare import prepare, start_parameter, to_arrays
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
-from jax_kernel.propagate import check_finite, check_problem, check_tolerance
-from jax_kernel.resolution import Resolution, longest_step, search, warn_above
+from jax_kernel.propagate import check_fields, check_problem, check_tolerance
+from jax_kernel.resolution import MarchResolution, Resolution, first_guess, longest_step, search, warn_above
 from jax_kernel.solution import Solution
 
 from . import bridge
@@ -111,22 +111,21 @@ class Watch:
     def __init__(self):
         self.calls, self.warned = 0, 0.0
 
-    def __call__(self, request: "Request", at: Resolution, fields: torch.Tensor) -> None:
+    def __call__(self, request: "Request", at: Resolution | MarchResolution, fields: torch.Tensor) -> None:
         """Count a call; where it is due, estimate the errors and warn of one above the tolerance, or of the window."""
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:
-            if not torch._C._functorch.is_functorch_wrapped_tensor(fields):
-                checks.warn_window(request.problem, fields.detach().numpy())
+            request.warn_window(fields)
             self.warn(*request.errors(at), request.tol, at)
 
-    def warn(self, z_error: float, time_error: float, tol: float, at: Resolution) -> None:
+    def warn(self, z_error: float, time_error: float, tol: float, at: Resolution | MarchResolution) -> None:
         """Warn of an error above the tolerance, and again only when it has grown tenfold."""
         if warn_above(z_error, time_error, tol, at, since=self.warned):
             self.warned = max(z_error, time_error)
 
 
 @lru_cache(maxsize=256)
-def _watch(problem: Problem, at: Resolution, options: Options, tol: float) -> Watch:
+def _watch(problem: Problem, at: Resolution | MarchResolution, options: Options, tol: float) -> Watch:
     return Watch()
 
 
@@ -174,12 +173,13 @@ class Request:
         given = parameters.arrange(problem, params, input_fields).map(read)
         dtype = resolve_dtype(dtype, precisions)
         self.options = Options(dtype=str(dtype).removeprefix("torch."), **options)
-        self.tol = check_tolerance(tol, self.options.dtype)
+        self.tol = check_tolerance(tol, self.options.dtype, self.options.scheme)
         self.problem = problem
         self.given = given.map(lambda _, t: t.to(COMPLEX[dtype] if t.is_complex() else dtype))
         looked_at = self.given.map(_look(problem))
         parameters.check(problem, looked_at)
         self.options = stiffness.resolved(self.options, problem, looked_at)
+        self.start = start_parameter(self.given)
         self.edges = parameters.edges(problem, looked_at)
         self.narrowest = parameters.narrowest_pulse(problem, looked_at)
         fields = {} if given.input_fields is None else {"input_fields": self.given.input_fields}
@@ -190,33 +190,44 @@ class Request:
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.fixed = tuple(leaf for leaf in leaves if not isinstance(leaf, torch.Tensor))
 
-    def run(self, at: Resolution, outputs: frozenset[str]) -> dict[str, torch.Tensor]:
+    def run(self, at: Resolution | MarchResolution, outputs: frozenset[str]) -> dict[str, torch.Tensor]:
         """The outputs by name, at a resolution; fields are finite, and estimates have no gradient."""
-        start = start_parameter(self.given)
         prepared = prepare(
-            self.problem, at, self.options, outputs, self.given.sampled, self.edges, start, self.batch_size
+            self.problem, at, self.options, outputs, self.given.sampled, self.edges, self.start, self.batch_size
         )
         fn = _Flat(prepared.program, self.tree, self.from_tensor)
-        names = sorted(outputs - ({"time_error"} if not self.options.on_grid else set()))
+        names = sorted(outputs - (set() if self.options.estimates_time else {"time_error"}))
         out = dict(zip(names, bridge.call(fn, (prepared.numbers, self.fixed), self.tensors), strict=True))
         if "fields" in out and not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
             fields = out["fields"].detach().numpy()
-            if not np.isfinite(fields.view(self.options.dtype)).all():
-                check_finite(fields, self.problem, at, self.options)
+            if isinstance(at, MarchResolution) or not np.isfinite(fields.view(self.options.dtype)).all():
+                check_fields(fields, self.problem, at, self.options)
         estimates = {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
         if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest:
             estimates["time_error"] = torch.full_like(estimates["time_error"], math.inf)  # the twin may miss it, too
         return out | estimates
 
-    def errors(self, at: Resolution) -> tuple[float, float]:
+    def warn_window(self, fields: torch.Tensor) -> None:
+        """Warn, once for a problem, of a time grid or a window that does not hold the light."""
+        if not torch._C._functorch.is_functorch_wrapped_tensor(fields):
+            checks.warn_window(self.problem, fields.detach().numpy(), continued=self.start == "initial_density_matrix")
+
+    def errors(self, at: Resolution | MarchResolution) -> tuple[float, float]:
         """Estimated (z, time) errors at a resolution, the worst of the batch, from the values of now."""
         with torch.no_grad():
             out = self.run(at, frozenset({"z_error", "time_error"}))
         return worst(out)
 
-    def search(self) -> Resolution:
-        """The resolution that meets the tolerance."""
-        return search(self.errors, self.tol, time_is_fixed=not self.options.on_grid)
+    def resolve(self, resolution: Any) -> Resolution | MarchResolution:
+        """The resolution given, or for "auto" the one that meets the tolerance."""
+        if self.options.scheme == "march":
+            return march_options.choose(
+                self.problem, resolution, lambda at: self.errors(at)[0], self.tol, self.options.step
+            )
+        if isinstance(resolution, str) and resolution == "auto":
+            start = first_guess(self.problem, "interaction_strengths" in self.given.params)
+            return search(self.errors, self.tol, start, time_is_fixed=not self.options.on_grid)
+        return check_resolution(resolution)
 
 
 @bridge.eager
@@ -233,6 +244,10 @@ def propagate(
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int | None = None,
+    step: str | None = None,
+    strategy: str | None = None,
+    checkpoints: int | None = None,
+    n_steps: int | None = None,
     **params: Any,
 ) -> torch.Tensor:
     """Propagate light through a medium; the stateless form of `TorchPropagator`.
@@ -245,13 +260,18 @@ def propagate(
             problem's time grid, or a dict {label or index: (*batch, time)} that replaces only some of them.
         dtype: torch.float32 or torch.float64; by default that of the given tensors, or torch's own.
         resolution: a `Resolution`, or "auto" to search one that meets `tol` (at every call: a module keeps it).
-        tol: error above which a resolution warns, relative to each field's peak; 1e-6 or, in float32, 1e-4.
-        scheme: "cross".
+        tol: error above which a resolution warns, relative to each field's peak; 1e-6 or, in float32, 1e-4; in a march,
+            1e-2.
+        scheme: "cross", or "march" for that of clerq, where the problem's `z_steps_inner` stands for `resolution`.
         memory: "auto", "fast" or "lean".
         solver: "auto", "runge-kutta", "exponential" or a diffrax solver, see `jax_kernel.propagate`.
         rtol: relative tolerance of `solver`.
         atol: absolute tolerance of `solver`.
         max_steps: most steps of `solver`.
+        step: of a march only, as all that follow: "ab" or "euler".
+        strategy: "s2", "s3" or "s4": what its gradient stores.
+        checkpoints: states of a slice that the gradient keeps, for strategy "s4".
+        n_steps: constant steps of each slice in place of adaptive ones.
         **params: parameters by name; cyclic, in the problem's units, with optional leading batch axes.
 
     Returns:
@@ -278,8 +298,9 @@ def propagate(
         0.135 -0.271
     """
     options = dict(scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
-    request = Request(problem, input_fields, params, dtype=dtype, tol=tol, **options)
-    at = request.search() if isinstance(resolution, str) and resolution == "auto" else check_resolution(resolution)
+    march: dict[str, Any] = dict(step=step, strategy=strategy, checkpoints=checkpoints, n_steps=n_steps)
+    request = Request(problem, input_fields, params, dtype=dtype, tol=tol, **options, **march)
+    at = request.resolve(resolution)
     fields = request.run(at, frozenset({"fields"}))["fields"]
     _watch(problem, at, request.options, request.tol)(request, at, fields)
     return fields
@@ -292,7 +313,7 @@ def check_resolution(resolution: Any) -> Resolution:
     return resolution
 
 
-def to_solution(out: Mapping[str, torch.Tensor], request: Request, at: Resolution) -> Solution:
+def to_solution(out: Mapping[str, torch.Tensor], request: Request, at: Resolution | MarchResolution) -> Solution:
     """A Solution of tensors."""
     dtype = getattr(torch, request.options.dtype)
     z, time = (torch.as_tensor(x, dtype=dtype) for x in (request.problem.z, request.problem.time))

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from jax_kernel import checks, parameters, pulses
+from jax_kernel import parameters, pulses
 from jax_kernel.problem import Problem
 from jax_kernel.propagate import requested
-from jax_kernel.resolution import Resolution
+from jax_kernel.resolution import MarchResolution, Resolution
 from jax_kernel.solution import Solution
 
 from . import bridge
@@ -19,7 +19,6 @@ from .functional import (
     Request,
     Watch,
     check_device,
-    check_resolution,
     resolve_dtype,
     to_solution,
     to_tensor,
@@ -42,13 +41,18 @@ class TorchPropagator(nn.Module):
         dtype: torch.float32 or torch.float64, by default torch's own; `.float()` and `.double()` change it later. What
             comes in float64 is computed in float64 by any module.
         resolution: a `Resolution`, or "auto": the first call searches one that meets `tol`, and it is kept.
-        tol: error above which a call warns, once; relative to each field's peak; 1e-6 or, in float32, 1e-4.
-        scheme: "cross".
+        tol: error above which a call warns, once; relative to each field's peak; 1e-6 or, in float32, 1e-4; in a march,
+            1e-2.
+        scheme: "cross", or "march" for that of clerq, where the problem's `z_steps_inner` stands for `resolution`.
         memory: "auto", "fast" or "lean": whether a gradient stores every stage or computes it again.
         solver: "auto", "runge-kutta", "exponential" or a diffrax solver, see `jax_kernel.propagate`.
         rtol: relative tolerance of `solver`.
         atol: absolute tolerance of `solver`.
         max_steps: most steps of `solver`.
+        step: of a march only, as all that follow: "ab" or "euler".
+        strategy: "s2", "s3" or "s4": what its gradient stores.
+        checkpoints: states of a slice that the gradient keeps, for strategy "s4".
+        n_steps: constant steps of each slice in place of adaptive ones.
 
     Raises:
         ProblemError: an argument breaks a rule.
@@ -85,15 +89,20 @@ class TorchPropagator(nn.Module):
         rtol: float | None = None,
         atol: float | None = None,
         max_steps: int | None = None,
+        step: str | None = None,
+        strategy: str | None = None,
+        checkpoints: int | None = None,
+        n_steps: int | None = None,
     ):
         super().__init__()
         dtype = resolve_dtype(dtype, [])
         self.problem = problem
         options: dict[str, Any] = dict(tol=tol, scheme=scheme, memory=memory, rtol=rtol, atol=atol, max_steps=max_steps)
+        options |= dict(step=step, strategy=strategy, checkpoints=checkpoints, n_steps=n_steps)
         first = Request(problem, None, {}, dtype=dtype, solver=solver, **options)  # refuses a wrong option now
         self.options = options | {"solver": solver if isinstance(solver, str) else first.options.solver}
         auto = isinstance(resolution, str) and resolution == "auto"
-        self.resolution = None if auto else check_resolution(resolution)
+        self.resolution = None if auto else first.resolve(resolution)
         self.parametrisations: dict[str, Parametrisation | None] = {}
         self.watch = Watch()
         self.register_buffer("time", torch.as_tensor(problem.time, dtype=dtype), persistent=False)
@@ -227,19 +236,18 @@ class TorchPropagator(nn.Module):
         """
         request, at = self._request(input_fields, params)
         out = request.run(at, requested(outputs))
-        if not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
-            checks.warn_window(request.problem, out["fields"].detach().numpy())
+        request.warn_window(out["fields"])
         self.watch.warn(*worst(out), request.tol, at)
         return to_solution(out, request, at)
 
-    def _request(self, input_fields: Any, params: dict[str, Any]) -> tuple[Request, Resolution]:
+    def _request(self, input_fields: Any, params: dict[str, Any]) -> tuple[Request, Resolution | MarchResolution]:
         """One checked call and its resolution, which is searched now if it has not been yet."""
         check_device("The module", self.time.device)
         request = Request(
             self.problem, input_fields, self._merged(params), dtype=None, least=self.dtype, **self.options
         )
         if self.resolution is None:
-            self.resolution = request.search()
+            self.resolution = request.resolve("auto")
         return request, self.resolution
 
     def _merged(self, params: dict[str, Any]) -> dict[str, Any]:

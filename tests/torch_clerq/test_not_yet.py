@@ -44,7 +44,6 @@ SECOND = "Second derivatives .* not there yet: leave create_graph at False"
 VMAP = "torch.func.vmap .* not there yet: give the inputs leading batch axes"
 
 TABLE = {
-    "the z-march": (lambda: propagate(PLAIN, scheme="march"), "the z-march of clerq is not there yet"),
     "another device": (
         lambda: propagate(PLAIN, torch.zeros(1, 41, device="meta")),
         "`input_fields` must be on the CPU",

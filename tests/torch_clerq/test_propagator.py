@@ -12,7 +12,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import nn
 
-from jax_kernel import NotYetError, ProblemError, Resolution, ResolutionWarning, pulses
+from jax_kernel import ProblemError, Resolution, ResolutionWarning, pulses
 from tests.conftest import lambda_system, two_level
 from tests.torch_clerq.conftest import GRID, SMALL
 from torch_clerq import Interval, Positive, TorchPropagator, functional, propagate
@@ -157,7 +157,8 @@ def test_trainable_names_that_are_refused(trainable, message):
     ("options", "error", "message"),
     [
         ({"scheme": "cros"}, ProblemError, "`scheme` must be one of"),
-        ({"scheme": "march"}, NotYetError, "the z-march of clerq is not there yet"),
+        ({"scheme": "march", "memory": "lean"}, ProblemError, "`memory` must be left out"),
+        ({"step": "ab"}, ProblemError, '`step` must be left out unless scheme="march"'),
         ({"memory": 1}, ProblemError, "`memory` must be one of"),
         ({"tol": -1.0}, ProblemError, "`tol` must be positive"),
         ({"rtol": 0.0}, ProblemError, "`rtol` must be positive"),
