@@ -191,12 +191,11 @@ def _remainder_bwd(rabi, cotangent, perturbed, args, *, structure, running):
     coefficients, state, _ = args
     slope_bar, source_bar = cotangent
     slope_bar = jnp.zeros_like(state) if slope_bar is None else slope_bar
-    rabi_bar = rhs.drive_cotangent(structure, coefficients, state, slope_bar)
+    still = _without_diagonal(coefficients)
+    rows, rabi_bar = rhs.lindblad_transpose(structure, still, state, slope_bar, rabi)
     through_field = rabi_bar @ running
     source_bar = through_field if source_bar is None else through_field + source_bar
-    rows = rhs.lindblad(structure, _without_diagonal(coefficients), slope_bar, rabi, transpose=True)
-    through_source = rhs.source_transpose(structure, coefficients, source_bar)
-    rows = [row + through_source.get(i, 0) for i, row in enumerate(rows)]
+    rows = rhs.add_source_transpose(structure, coefficients, rows, source_bar)
     state_bar = rhs.stack_rows(rows, state) + _leaving(structure, coefficients, slope_bar)
     if any(perturbed[0]):
 

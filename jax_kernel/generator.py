@@ -7,13 +7,16 @@ dense collapse operators), never on today's rates or fields, so that a quantity 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 Pair = tuple[int, int]
+
+UNROLLED_LIMIT = 500
+"""Nonzeros of the generator up to which the contraction is unrolled; measured, see docs/design.md."""
 
 
 class DriveTerm(NamedTuple):
@@ -24,6 +27,22 @@ class DriveTerm(NamedTuple):
     pair: int
     imaginary: bool
     sign: int
+
+
+class Square(NamedTuple):
+    """Where the packed components stand in the density matrix, arrays of shape (level, level).
+
+    Attributes:
+        real: component that holds Re ρ_ij.
+        imaginary: component that holds Im ρ_ij, up to its sign.
+        kept: 1 where ρ_ij is kept, 0 where it is always zero.
+        sign: sign of the imaginary part, 0 on the diagonal and where nothing is kept.
+    """
+
+    real: np.ndarray
+    imaginary: np.ndarray
+    kept: np.ndarray
+    sign: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,7 @@ class Structure:
         num_fields: number of fields.
         populations: kept levels.
         coherences: kept pairs (i, j), i < j.
+        unrolled: whether the contraction is written out nonzero by nonzero, or works on whole blocks of levels.
     """
 
     num_states: int
@@ -47,6 +67,7 @@ class Structure:
     operators: tuple[tuple[Pair, ...], ...]
     populations: tuple[int, ...]
     coherences: tuple[Pair, ...]
+    unrolled: bool
 
     @classmethod
     def build(
@@ -57,11 +78,15 @@ class Structure:
         channels: Iterable[Pair],
         start: Iterable[Pair],
         operators: Iterable[tuple[Pair, ...]] = (),
+        unrolled: bool | None = None,
     ) -> "Structure":
-        """Close the set of elements at the start under the drive and the decays, and keep what was reached."""
+        """Close the set of elements at the start under the drive and the decays, and keep what was reached.
+
+        `unrolled` is for comparisons; by default it follows from the number of nonzeros.
+        """
         pairs, channels, operators = tuple(pairs), tuple(channels), tuple(operators)
         kept = _reachable(pairs, channels, operators, start)
-        return cls(
+        structure = cls(
             num_states,
             num_fields,
             pairs,
@@ -69,12 +94,42 @@ class Structure:
             operators,
             tuple(sorted(i for i, j in kept if i == j)),
             tuple(sorted((i, j) for i, j in kept if i < j)),
+            unrolled is not False,
         )
+        if unrolled is None and structure.num_terms > UNROLLED_LIMIT:
+            return replace(structure, unrolled=False)
+        return structure
 
     @property
     def num_components(self) -> int:
         """Number of real components per z-node and velocity class."""
         return len(self.populations) + 2 * len(self.coherences)
+
+    @property
+    def num_terms(self) -> int:
+        """Number of nonzeros of the drive, which are counted, not listed, and of the dense operators' dissipators."""
+        kept, links = set(self.populations), np.zeros((self.num_states,) * 2, int)
+        for _, a, b in self.pairs:
+            if (min(a, b), max(a, b)) in self._index:
+                links[a, b] += 1
+                links[b, a] += 1
+        degree = links.sum(1)
+        first, second = np.asarray(self.coherences, int).reshape(-1, 2).T
+        # each neighbour of either level gives four products, but two where its element is a population
+        drive = 4 * (degree[first] + degree[second] - links[first, second]).sum() + 2 * degree[list(kept)].sum()
+        return int(drive) + (len(self.mixing_terms) if self.operators else 0)
+
+    @cached_property
+    def square(self) -> Square:
+        """Where the components stand in the density matrix."""
+        square = Square(*(np.zeros((self.num_states,) * 2, int) for _ in Square._fields))
+        for (i, j), (real, imaginary) in self._index.items():
+            square.real[[i, j], [j, i]] = real
+            square.kept[[i, j], [j, i]] = 1
+            if imaginary is not None:
+                square.imaginary[[i, j], [j, i]] = imaginary
+                square.sign[[i, j], [j, i]] = 1, -1
+        return square
 
     @cached_property
     def _index(self) -> dict[Pair, tuple[int, int | None]]:
@@ -130,24 +185,18 @@ class Structure:
 
     def dissipator(self, operator: np.ndarray) -> np.ndarray:
         """M ρ M† − ½{M†M, ρ} of a matrix M, on the kept components; shape (component, component)."""
-        columns = []
-        for (i, j), parts in sorted(self._index.items(), key=lambda item: item[1][0]):
-            unit = np.zeros((self.num_states, self.num_states), complex)
-            unit[i, j] = unit[j, i] = 1
-            columns.append((parts[0], unit))
-            if parts[1] is not None:
-                turned = np.zeros_like(unit)
-                turned[i, j], turned[j, i] = 1j, -1j
-                columns.append((parts[1], turned))
-        matrix = np.zeros((self.num_components, self.num_components))
+        i, j = np.asarray([*((k, k) for k in self.populations), *self.coherences], int).reshape(-1, 2).T
+        off = i != j
         both = operator.conj().T @ operator
-        for column, unit in columns:
-            change = operator @ unit @ operator.conj().T - (both @ unit + unit @ both) / 2
-            for (i, j), (real, imaginary) in self._index.items():
-                matrix[real, column] = change[i, j].real
-                if imaginary is not None:
-                    matrix[imaginary, column] = change[i, j].imag
-        return matrix
+
+        def change(row, column):  # of ρ_ij, along the first axis, by a one at ρ_(row, column), along the second
+            jumps = operator[np.ix_(i, row)] * operator.conj()[np.ix_(j, column)]
+            left = both[np.ix_(i, row)] * (j[:, None] == column)
+            return jumps - (left + (i[:, None] == row) * both[np.ix_(column, j)].T) / 2
+
+        here, mirrored = change(i, j), change(j, i)
+        columns = np.concatenate([here + mirrored * off, 1j * (here - mirrored)[:, off]], 1)
+        return np.concatenate([columns.real, columns.imag[off]])
 
     @cached_property
     def mixing_terms(self) -> tuple[tuple[int, int], ...]:
@@ -163,9 +212,9 @@ class Structure:
 
     def mixing(self, operators: Iterable[np.ndarray]) -> np.ndarray:
         """The values of `mixing_terms` for each operator, shape (operator, term)."""
-        matrices = [self.dissipator(operator) for operator in operators]
-        values = [matrix[term] for matrix in matrices for term in self.mixing_terms]
-        return np.reshape(values, (len(matrices), len(self.mixing_terms)))
+        outs, sources = np.asarray(self.mixing_terms, int).reshape(-1, 2).T
+        values = [self.dissipator(operator)[outs, sources] for operator in operators]
+        return np.reshape(values, (len(values), len(outs)))
 
 
 def _reachable(pairs, channels, operators, start) -> set[Pair]:

@@ -5,6 +5,7 @@ five-stage fourth-order scheme). Read backwards it is the adjoint: with (ȳ, k̄
 k̄ ← k̄ + B ȳ; ȳ ← ȳ + h (∂f/∂y)ᵀ k̄; k̄ ← A k̄.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -242,8 +243,8 @@ def _integrate_bwd(residuals, cotangent, perturbed, inputs, *, structure, runnin
 
 def _observe_transpose(structure: Structure, coefficients: Coefficients, seen_bar: Observed, state_bar):
     """Add the cotangent of what was observed to that of the state."""
-    rows = rhs.source_transpose(structure, coefficients, seen_bar.source)
-    state_bar = state_bar + rhs.stack_rows([rows.get(c, 0) for c in range(len(state_bar))], state_bar)
+    rows = rhs.add_source_transpose(structure, coefficients, state_bar, seen_bar.source)
+    state_bar = rhs.stack_rows(rows, state_bar)
     if seen_bar.average is None:
         return state_bar
     return state_bar + coefficients.weights[:, None] * seen_bar.average[:, None, :]
@@ -260,10 +261,9 @@ def _segment_adjoint(structure, coefficients, running, state_bar, states, rabi, 
         state, rabi, c, seen_bar = x
         k_bar = k_bar + c.b * state_bar
         slope_bar = c.h * k_bar
-        rabi_bar = rhs.drive_cotangent(structure, coefficients, state, slope_bar)
-        through_drive = rhs.source_transpose(structure, coefficients, rabi_bar @ running + seen_bar.source)
-        rows = rhs.lindblad(structure, coefficients, slope_bar, rabi, transpose=True)
-        rows = [row + through_drive.get(i, 0) for i, row in enumerate(rows)]
+        rows, rabi_bar = rhs.lindblad_transpose(structure, coefficients, state, slope_bar, rabi)
+        source_bar = rabi_bar @ running + seen_bar.source
+        rows = rhs.add_source_transpose(structure, coefficients, rows, source_bar)
         state_bar = state_bar + rhs.stack_rows(rows, state_bar)
         if seen_bar.average is not None:
             state_bar = state_bar + coefficients.weights[:, None] * seen_bar.average[:, None, :]
@@ -281,15 +281,25 @@ def _segment_adjoint(structure, coefficients, running, state_bar, states, rabi, 
 def _material(structure, coefficients, states, rabi, slope_bar, source_bar, average_bar) -> Coefficients:
     """Cotangent of the coefficients from all stages of a segment at once: a few wide reductions, outside the scan."""
 
+    def slope(c, y, r):
+        return rhs.stack_rows(rhs.lindblad(structure, c, y, r), y)
+
     def slopes(c):
-        return jax.vmap(lambda y, r: rhs.stack_rows(rhs.lindblad(structure, c, y, r), y))(states, rabi)
+        return jax.vmap(partial(slope, c))(states, rabi)
+
+    def add_slope(total, x):  # what is computed on the way would be too much of all stages of a large system
+        state, rabi, slope_bar = x
+        return jax.tree.map(
+            jnp.add, total, jax.vjp(lambda c: slope(c, state, rabi), coefficients)[1](slope_bar)[0]
+        ), None
 
     def observed(c):
         average = None if average_bar is None else rhs.average(c, states[::STAGES])
         return jax.vmap(lambda y: rhs.source(structure, c, y))(states), average
 
-    total = (
-        jax.vjp(slopes, coefficients)[1](slope_bar)[0],
-        jax.vjp(observed, coefficients)[1]((source_bar, average_bar))[0],
-    )
-    return jax.tree.map(jnp.add, *total)
+    if structure.unrolled:
+        of_slopes = jax.vjp(slopes, coefficients)[1](slope_bar)[0]
+    else:
+        zero = jax.tree.map(jnp.zeros_like, coefficients)
+        of_slopes, _ = jax.lax.scan(add_slope, zero, (states, rabi, slope_bar))
+    return jax.tree.map(jnp.add, of_slopes, jax.vjp(observed, coefficients)[1]((source_bar, average_bar))[0])

@@ -12,7 +12,6 @@ import numpy as np
 
 from . import exponential, integrate, march_options, parameters, timesteps
 from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights
-from .errors import NotYetError
 from .generator import Structure
 from .medium import optical_path
 from .options import Options
@@ -27,9 +26,6 @@ STAGE_BUDGET = 256 * 2**20
 
 STEPS_PER_SEGMENT = 20
 """Steps whose stages are handled together where all are stored: few enough to stay in the processor's cache."""
-
-TERM_LIMIT = 1500
-"""Nonzeros of the generator up to which the contraction is unrolled."""
 
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
@@ -169,7 +165,7 @@ def _parts(problem: Problem) -> _Parts:
 def structure_of(problem: Problem, start: str) -> Structure:
     """Which elements of the generator and of the density matrix there are; `start` as in `prepare`."""
     pairs, channels, operators = _parts(problem)
-    structure = Structure.build(
+    return Structure.build(
         problem.num_states,
         len(problem.fields),
         [pair[:3] for pair in pairs],
@@ -177,13 +173,6 @@ def structure_of(problem: Problem, start: str) -> Structure:
         _start_elements(problem, start),
         [tuple((int(i), int(j)) for i, j in np.argwhere(operator)) for operator in operators.values()],
     )
-    terms = len(structure.drive_terms) + len(structure.mixing_terms)
-    if terms > TERM_LIMIT:
-        raise NotYetError(
-            f"Argument `system` must have at most {TERM_LIMIT} nonzeros in its generator, but has {terms}: the "
-            "contraction for larger systems is not there yet."
-        )
-    return structure
 
 
 def _start_elements(problem: Problem, start: str) -> Iterable[tuple[int, int]]:

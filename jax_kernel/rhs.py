@@ -1,14 +1,18 @@
 """The right-hand side at one instant, and its transposes, unrolled over the nonzeros of the generator.
 
+A large system, whose unrolled code would compile for minutes, goes to `blocks` here, function by function.
+
 Arrays, with z and the velocity class as the long axes: state (component, class, z); source and Ω (field, 2, z), the
 axis of 2 holding real and imaginary parts. Everything is in angular frequency.
 """
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from . import blocks
 from .generator import Structure
 
 
@@ -41,6 +45,8 @@ def average(coefficients: Coefficients, state):
 
 def source(structure: Structure, coefficients: Coefficients, state):
     """dΩ/dζ = 2i g ζ_total Σ_v w_v Σ f ρ_ab, shape (field, 2, z)."""
+    if not structure.unrolled:
+        return blocks.source(structure, coefficients, state)
     rows = [[jnp.zeros_like(state[0, 0])] * 2 for _ in range(structure.num_fields)]
     for p, (field, a, b) in enumerate(structure.pairs):
         parts = structure.element(a, b)
@@ -52,17 +58,22 @@ def source(structure: Structure, coefficients: Coefficients, state):
     return jnp.stack([jnp.stack(row) for row in rows])
 
 
-def source_transpose(structure: Structure, coefficients: Coefficients, cotangent):
-    """The transpose of `source` in the state, as a dict component -> (class, z) of its nonzero rows."""
-    rows: dict = {}
+def add_source_transpose(structure: Structure, coefficients: Coefficients, rows, cotangent):
+    """Component rows plus the transpose of `source` in the state, from the cotangent of its result."""
+    if not structure.unrolled:
+        return rows + blocks.source_transpose(structure, coefficients, cotangent)
+    through: dict = {}
     for p, (field, a, b) in enumerate(structure.pairs):
         parts = structure.element(a, b)
         if parts is not None:
             real, imaginary, sign = parts
             scale = coefficients.coupling[field] * coefficients.factors[p]
-            rows[imaginary] = rows.get(imaginary, 0) - sign * scale * cotangent[field, 0]
-            rows[real] = rows.get(real, 0) + scale * cotangent[field, 1]
-    return {c: coefficients.weights[:, None] * row for c, row in rows.items()}
+            through[imaginary] = through.get(imaginary, 0) - sign * scale * cotangent[field, 0]
+            through[real] = through.get(real, 0) + scale * cotangent[field, 1]
+    rows = list(rows)
+    for c, row in through.items():
+        rows[c] = rows[c] + coefficients.weights[:, None] * row
+    return rows
 
 
 def _drive(structure: Structure, coefficients: Coefficients, rabi):
@@ -71,8 +82,22 @@ def _drive(structure: Structure, coefficients: Coefficients, rabi):
     return [(half[p] * rabi[field, 0], half[p] * rabi[field, 1]) for p, (field, _, _) in enumerate(structure.pairs)]
 
 
-def lindblad(structure: Structure, coefficients: Coefficients, state, rabi, *, transpose: bool = False):
-    """Lindbladian (or its transpose) applied to the state for a given Ω, as a list of component rows (class, z)."""
+def lindblad(structure: Structure, coefficients: Coefficients, state, rabi):
+    """Lindbladian applied to the state for a given Ω, as component rows (class, z)."""
+    if not structure.unrolled:
+        return blocks.lindblad(structure, coefficients, state, rabi)
+    return _lindblad(structure, coefficients, state, rabi)
+
+
+def lindblad_transpose(structure: Structure, coefficients: Coefficients, state, cotangent, rabi):
+    """The transposes of `lindblad`: component rows of the cotangent of the state, and that of Ω, (field, 2, z)."""
+    if not structure.unrolled:
+        return blocks.lindblad_transpose(structure, coefficients, state, cotangent, rabi)
+    rows = _lindblad(structure, coefficients, cotangent, rabi, transpose=True)
+    return rows, _drive_cotangent(structure, coefficients, state, cotangent)
+
+
+def _lindblad(structure: Structure, coefficients: Coefficients, state, rabi, *, transpose: bool = False):
     drive = _drive(structure, coefficients, rabi)
     rows: list = [0] * structure.num_components
     for term in structure.drive_terms:
@@ -100,7 +125,7 @@ def lindblad(structure: Structure, coefficients: Coefficients, state, rabi, *, t
     return rows
 
 
-def drive_cotangent(structure: Structure, coefficients: Coefficients, state, cotangent):
+def _drive_cotangent(structure: Structure, coefficients: Coefficients, state, cotangent):
     """The transpose of `lindblad` in Ω: cotangent of Ω, shape (field, 2, z), from the cotangent of its result."""
     rows: list = [[0, 0] for _ in range(structure.num_fields)]
     per_pair: list = [[0, 0] for _ in structure.pairs]
@@ -117,4 +142,6 @@ def drive_cotangent(structure: Structure, coefficients: Coefficients, state, cot
 
 def stack_rows(rows, like):
     """Component rows (0 where none) as one array."""
+    if isinstance(rows, jax.Array):
+        return rows
     return jnp.stack([jnp.zeros_like(like[0]) + row for row in rows])

@@ -66,34 +66,31 @@ def _packed(structure: Structure, given) -> Float[Array, "component class z"]:
 
 def matrix(structure: Structure, components) -> Complex[Array, "*axes level level"]:
     """Density matrices from their components, shape (component, *axes)."""
-    levels = range(structure.num_states)
-    return jnp.stack([jnp.stack([_element(structure, components, i, j) for j in levels], -1) for i in levels], -2)
+    levels = np.arange(structure.num_states)
+    return jnp.moveaxis(_elements(structure, components, levels[:, None], levels), (0, 1), (-2, -1))
 
 
 def averaged(structure: Structure, coefficients: Coefficients, average) -> dict[str, Any]:
     """Density matrix, populations and coherences from the averaged components, shape (component, z, time)."""
-    zero = jnp.zeros_like(average[0])
-
-    def population(i):
-        parts = structure.element(i, i)
-        return zero if parts is None else average[parts[0]]
-
-    coherences = [jax.lax.complex(zero, zero)] * structure.num_fields
-    for p, (field, a, b) in enumerate(structure.pairs):
-        factor = coefficients.factors[p]
-        element = _element(structure, average, a, b)
-        coherences[field] = coherences[field] + jax.lax.complex(factor, jnp.zeros_like(factor)) * element
+    levels = np.arange(structure.num_states)
+    fields, first, second = np.asarray(structure.pairs, int).reshape(-1, 3).T
+    factors = jnp.zeros((structure.num_fields, len(fields)), average.dtype)
+    factors = factors.at[fields, np.arange(len(fields))].set(coefficients.factors)
+    pairs = _elements(structure, average, first, second)
+    real, imaginary = (jnp.einsum("fp,pzt->fzt", factors, part) for part in (jnp.real(pairs), jnp.imag(pairs)))
     return {
         "density_matrix": matrix(structure, average),
-        "populations": jnp.stack([population(i) for i in range(structure.num_states)], -1),
-        "coherences": jnp.stack(coherences),
+        "populations": jnp.moveaxis(jnp.real(_elements(structure, average, levels, levels)), 0, -1),
+        "coherences": jax.lax.complex(real, imaginary),
     }
 
 
-def _element(structure: Structure, components, i: int, j: int):
-    zero = jnp.zeros_like(components[0])
-    parts = structure.element(i, j)
-    if parts is None:
-        return jax.lax.complex(zero, zero)
-    real, imaginary, sign = parts
-    return jax.lax.complex(components[real], zero if imaginary is None else sign * components[imaginary])
+def _elements(structure: Structure, components, i, j):
+    """The elements ρ_ij of index arrays i and j, which stand in front of the other axes."""
+    square = structure.square
+
+    def part(component, weight):
+        weight = jnp.asarray(weight[i, j], components.dtype)
+        return weight.reshape(*weight.shape, *[1] * (components.ndim - 1)) * components[component[i, j]]
+
+    return jax.lax.complex(part(square.real, square.kept), part(square.imaginary, square.sign))

@@ -9,17 +9,12 @@ from torch.autograd import forward_ad
 
 import jax_kernel
 import torch_clerq
-from jax_kernel import NotYetError, Problem
+from jax_kernel import NotYetError
 from tests.conftest import two_level
 from tests.torch_clerq.conftest import GRID, SMALL
 from torch_clerq import TorchPropagator, propagate
 
 PLAIN = two_level(**GRID)
-MANY_LEVELS = Problem.from_dict({
-    "system": {"num_states": 14,
-               "fields": [{"coupled_levels": [[a, b] for a in range(7) for b in range(7, 14)]}]},
-    "interaction_strengths": [1.0],
-})  # fmt: skip
 ONE = torch.ones(1)
 
 
@@ -49,7 +44,6 @@ SECOND = "Second derivatives .* not there yet: leave create_graph at False"
 VMAP = "torch.func.vmap .* not there yet: give the inputs leading batch axes"
 
 TABLE = {
-    "many levels": (lambda: propagate(MANY_LEVELS, **SMALL), "at most .* nonzeros in its generator, .* not there yet"),
     "another device": (
         lambda: propagate(PLAIN, torch.zeros(1, 41, device="meta")),
         "`input_fields` must be on the CPU",
