@@ -136,7 +136,7 @@ def propagate(
     if options.dtype == "float64" and not _in_64_bit_mode():
         cure = "put the call in `with jax.enable_x64(True):`"
         parameters.fail("dtype", f'be "float32" unless JAX is in 64-bit mode ({cure})', 'is "float64"')
-    options = stiffness.resolved(options, problem, given)
+    options = stiffness.resolved(options, problem, given, resolution if isinstance(resolution, Resolution) else None)
     wanted = requested(outputs)
     tree = cast(parameters.merge(problem, given, parameters.defaults(problem)), options.dtype)
     concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))

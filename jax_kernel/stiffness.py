@@ -11,9 +11,13 @@ from . import doppler, parameters
 from .options import Options
 from .prepare import start_parameter, structure_of, upper_levels
 from .problem import Problem
+from .resolution import Resolution, longest_step
 
 STIFF = 20.0
-"""Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta steps; measured by benchmarks/stiff.py."""
+"""Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta: benchmarks/stiff.py measured it."""
+
+UNSTABLE = 4.5
+"""Largest |λ|h of a step h that Runge–Kutta can be stable at, whatever λ is (Carpenter and Kennedy 1994)."""
 
 _RATES = (
     "energies", "detunings", "decay_rates", "decay_scale", "b_field", "thermal_width", "level_detunings",
@@ -21,14 +25,22 @@ _RATES = (
 )  # fmt: skip
 
 
-def resolved(options: Options, problem: Problem, given: parameters.Given) -> Options:
-    """The options with the solver that "auto" stands for, by the values that can be seen now."""
+def resolved(options: Options, problem: Problem, given: parameters.Given, at: Resolution | None) -> Options:
+    """The options with the solver that "auto" stands for, by the values that can be seen now.
+
+    Args:
+        options: as the user gave them.
+        problem: what is solved.
+        given: parameters, of which those that are concrete count.
+        at: the resolution, or None where it is yet to be found.
+    """
     if options.solver != "auto" or options.scheme != "cross":
         return options
     seen = {name: given.params[name] for name in _RATES if parameters.is_concrete(given.params.get(name))}
     start = start_parameter(given)
     rate = fastest(problem, start, seen) if seen else _own(problem, start)
-    stiff = rate * (problem.t_max - problem.t_min) / problem.t_steps > STIFF
+    interval = (problem.t_max - problem.t_min) / problem.t_steps
+    stiff = rate * interval > STIFF or (at is not None and rate * longest_step(problem, at) > UNSTABLE)
     return dataclasses.replace(options, solver="exponential" if stiff else "runge-kutta")
 
 

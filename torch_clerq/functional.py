@@ -146,6 +146,7 @@ class Request:
         dtype: as in `propagate`.
         tol: as in `propagate`.
         least: precision that the inputs may widen, but not narrow, where `dtype` is None.
+        at: the resolution that it will run at, or None where one is to be searched.
         **options: the other arguments of `jax_kernel.propagate.Options`.
     """
 
@@ -158,6 +159,7 @@ class Request:
         dtype: torch.dtype | None,
         tol: float | None,
         least: torch.dtype | None = None,
+        at: Any = None,
         **options: Any,
     ):
         check_problem(problem)
@@ -178,7 +180,7 @@ class Request:
         self.given = given.map(lambda _, t: t.to(COMPLEX[dtype] if t.is_complex() else dtype))
         looked_at = self.given.map(_look(problem))
         parameters.check(problem, looked_at)
-        self.options = stiffness.resolved(self.options, problem, looked_at)
+        self.options = stiffness.resolved(self.options, problem, looked_at, at if isinstance(at, Resolution) else None)
         self.start = start_parameter(self.given)
         self.edges = parameters.edges(problem, looked_at)
         self.narrowest = parameters.narrowest_pulse(problem, looked_at)
@@ -299,7 +301,7 @@ def propagate(
     """
     options = dict(scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
     march: dict[str, Any] = dict(step=step, strategy=strategy, checkpoints=checkpoints, n_steps=n_steps)
-    request = Request(problem, input_fields, params, dtype=dtype, tol=tol, **options, **march)
+    request = Request(problem, input_fields, params, dtype=dtype, tol=tol, at=resolution, **options, **march)
     at = request.resolve(resolution)
     fields = request.run(at, frozenset({"fields"}))["fields"]
     _watch(problem, at, request.options, request.tol)(request, at, fields)

@@ -243,8 +243,9 @@ class TorchPropagator(nn.Module):
     def _request(self, input_fields: Any, params: dict[str, Any]) -> tuple[Request, Resolution | MarchResolution]:
         """One checked call and its resolution, which is searched now if it has not been yet."""
         check_device("The module", self.time.device)
+        params = self._merged(params)
         request = Request(
-            self.problem, input_fields, self._merged(params), dtype=None, least=self.dtype, **self.options
+            self.problem, input_fields, params, dtype=None, least=self.dtype, at=self.resolution, **self.options
         )
         if self.resolution is None:
             self.resolution = request.resolve("auto")

@@ -293,7 +293,7 @@ def test_whether_a_problem_is_stiff_follows_the_width_where_the_shifts_do(classe
     fast = stiffness.fastest(problem, "", {"thermal_width": np.array([width / 2, width])})
     assert fast == pytest.approx(7 * slow if follows else slow)
     given = parameters.arrange(problem, {"thermal_width": np.array(width)}, None)
-    assert stiffness.resolved(Options(), problem, given).solver == ("exponential" if follows else "runge-kutta")
+    assert stiffness.resolved(Options(), problem, given, None).solver == ("exponential" if follows else "runge-kutta")
 
 
 def test_gauss_hermite_round_trip():

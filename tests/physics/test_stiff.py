@@ -42,7 +42,7 @@ def shifted(detuning: float) -> Row:
 def test_light_shift_and_its_gradient(detuning):
     """The shift is most of the line; the steps are the same for any detuning."""
     row = shifted(detuning)
-    assert stiffness.resolved(Options(), row.problem, arrange(row.problem, {}, None)).solver == "exponential"
+    assert stiffness.resolved(Options(), row.problem, arrange(row.problem, {}, None), None).solver == "exponential"
     solving.check_row(row, fields=1e-6, gradient=1e-3)
     unshifted = row.closed(row.problem.time, solving.path_of(row.problem), **row.numbers | {"control": 0.0})
     assert solving.deviation(unshifted[None], row.fields()) > 0.1
@@ -66,7 +66,7 @@ def test_strong_decay():
     problem = solving.two_level(solving.gaussian_pulse(0.5), rabi=WEAK, g=rate / 2, rate=rate, t_min=-2.0, t_max=4.0,
                                 t_steps=80)  # fmt: skip
     assert stiffness.fastest(problem, "", {}) * (problem.t_max - problem.t_min) > 1.8e3
-    assert stiffness.resolved(Options(), problem, arrange(problem, {}, None)).solver == "exponential"
+    assert stiffness.resolved(Options(), problem, arrange(problem, {}, None), None).solver == "exponential"
     gradient = STRENGTH | solving.RATE | GAUSSIAN
     solving.check_row(Row(problem, closed, numbers, gradient, Resolution(12, 64)), gradient=2e-5)
 
@@ -136,12 +136,13 @@ def test_phi_functions(x):
 def test_the_choice_follows_the_values_that_are_given():
     problem = doppler_lambda()
 
-    def chosen(**params):
+    def chosen(at=None, **params):
         given = arrange(problem, {name: np.asarray(value) for name, value in params.items()}, None)
-        return stiffness.resolved(Options(), problem, given).solver
+        return stiffness.resolved(Options(), problem, given, at).solver
 
     assert chosen() == "runge-kutta"
     assert chosen(detunings=[0.0, 500.0]) == "exponential"
     assert chosen(detunings=[[0.0, 0.0], [0.0, 500.0]]) == "exponential"
     assert chosen(decay_scale=400.0) == "exponential"
     assert chosen(energies=[0.0, 0.0, 1e-3]) == "runge-kutta"
+    assert [chosen(Resolution(8, n), detunings=[0.0, 20.0]) for n in (1, 8)] == ["exponential", "runge-kutta"]
