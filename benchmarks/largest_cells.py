@@ -23,10 +23,11 @@ def line(lower_F: list[int], upper_F: list[int], classes: int, z_steps: int) -> 
     width = 20.0
     highest = max(level.energy for level in part.levels if level.upper)
     energies = [level.energy - highest if level.upper else 0.0 for level in part.levels]
+    coupled = part.coupling("sigma+", lower_F=lower_F)
     pulse = {"ampl": 1.0, "centre": 0.0, "fwhm": 0.02}
-    light = {"rabi_freq": 20.0, "rabi_freq_t_func": "gaussian", "rabi_freq_t_args": pulse}
+    light = coupled | {"rabi_freq": 20.0, "rabi_freq_t_func": "gaussian", "rabi_freq_t_args": pulse}
     return Problem.from_dict({
-        "system": {"num_states": len(energies), "energies": energies, "fields": [part.coupling("sigma+", lower_F=lower_F) | light], "decays": [part.decay()],
+        "system": {"num_states": len(energies), "energies": energies, "fields": [light], "decays": [part.decay()],
                    "initial_state": part.populations()},
         "t_min": -0.05, "t_max": 0.15, "t_steps": 200, "z_min": 0.0, "z_max": 1.0, "z_steps": z_steps,
         "interaction_strengths": [200.0],
