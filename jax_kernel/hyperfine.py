@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Self
+from numbers import Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from .angular_momentum import dipole_factor, hyperfine_shift, lande_g_F, wigner_6j
 from .parameters import fail
@@ -96,6 +98,14 @@ class Sublevel:
         return f"|F{prime}={Fraction(self.F)}, m{prime}={'+' if m_F > 0 else ''}{m_F}>"
 
 
+class _Light(NamedTuple):
+    """A field as a problem has it; `step` is what energy, detuning and slope gain on its pairs, but for the own one."""
+
+    entry: dict[str, Any]
+    F: float
+    step: np.ndarray
+
+
 @dataclass(frozen=True)
 class HyperfineLine:
     """A line of an atom with one valence electron, with all its sublevels |F, m_F>.
@@ -135,17 +145,17 @@ class HyperfineLine:
         if not (math.isfinite(self.linewidth) and self.linewidth >= 0):
             fail("linewidth", "be finite and at least 0", f"is {self.linewidth}")
         for name, level in (("lower.F", self.lower), ("upper.F", self.upper)):
-            lowest = abs(self.nuclear_spin - level.J)
-            possible = [lowest + k for k in range(round(self.nuclear_spin + level.J - lowest) + 1)]
-            kept = possible if level.F is None else level.F
-            if not kept or any(F not in possible for F in kept):
-                fail(name, f"be some of {_list(possible)}", f"is {show(list(kept))}")
+            possible = self._possible(level)
+            if level.F is not None and (not level.F or any(F not in possible for F in level.F)):
+                fail(name, f"be some of {_list(possible)}", f"is {show(list(level.F))}")
+
+    def _possible(self, level: FineLevel) -> list[float]:
+        lowest = abs(self.nuclear_spin - level.J)
+        return [lowest + k for k in range(round(self.nuclear_spin + level.J - lowest) + 1)]
 
     def _kept(self, upper: bool) -> tuple[float, ...]:
         level = self.upper if upper else self.lower
-        lowest = abs(self.nuclear_spin - level.J)
-        possible = (lowest + k for k in range(round(self.nuclear_spin + level.J - lowest) + 1))
-        return tuple(F for F in possible if level.F is None or F in level.F)
+        return tuple(F for F in self._possible(level) if level.F is None or F in level.F)
 
     def select(self, lower_F: Sequence[float] | None = None, upper_F: Sequence[float] | None = None) -> Self:
         """The same line with some of its hyperfine levels only; emission into lower ones left out does not happen.
@@ -365,10 +375,11 @@ class HyperfineLine:
         A field is a problem's, with two keys in place of `coupled_levels` and `factors`: `transition` (F, F'), which is
         what its `detuning` counts from, and `polarisation`, as for `coupling`. It drives F to every F', and no other F.
 
-        The energies are those in the frame of the fields. Lower levels count from the first field's F and upper levels
-        from its F'; the first field's `detuning` is written as its own and moves all upper levels. A further field from
-        another F sets that F's energy, so that its detuning is right in the problem's one frame; what is written as its
-        own `detuning` is 0. Its Doppler shift is the first field's. A lower level without a field keeps its distance.
+        The frame rotates with the fields. `energies` are those at zero detuning: lower levels count from the first
+        field's F, upper ones from its F'. Detunings and Doppler factors add up along the couplings. With D1, D2 and n1,
+        n2 those of the first field and of one from another F, `level_detunings` has 0 for the first F, D1 for upper
+        levels and D1 - D2 for the other F, and `level_doppler_slopes` has 0, -n1 and n2 - n1. Fields that drive
+        different sublevels of one F may make these differ.
 
         Args:
             fields: At least one field, the probe first.
@@ -380,31 +391,29 @@ class HyperfineLine:
             A problem's `system`, of new lists and dicts.
 
         Raises:
-            ProblemError: A field's transition or polarisation is none, or two fields from one F differ in frequency.
+            ProblemError: A field's transition or polarisation is none, or two ways from one sublevel to another differ
+                in frequency or Doppler factor, as two fields on one pair may: no frame stands still.
 
         Example:
             >>> from jax_kernel.atoms import rubidium87
-            >>> probe = {"transition": (2, 3), "polarisation": "sigma+", "detuning": -10.0, "rabi_freq": 1e-3}
-            >>> system = rubidium87.d2.system([probe])
-            >>> system["num_states"], len(system["fields"][0]["factors"]), system["fields"][0]["detuning"]
-            (24, 12, -10.0)
+            >>> probe = {"transition": (1, 1), "polarisation": "sigma+", "detuning": -10.0, "rabi_freq": 1e-3}
+            >>> control = {"transition": (2, 1), "polarisation": "pi", "counter_propagating": True, "rabi_freq": 5.0}
+            >>> system = rubidium87.d1.select(upper_F=[1]).system([probe, control])
+            >>> [(system["level_detunings"][k], system["level_doppler_slopes"][k]) for k in (0, 3, 8)]  # 1, 2, 1'
+            [(0.0, 0.0), (-10.0, -2.0), (-10.0, -1.0)]
         """
         if isinstance(fields, (str, Mapping)) or not fields:
             fail("fields", "be a list of at least one field", f"is {show(fields)}")
-        read = [self._read_field(f"fields[{k}]", field, further=k > 0) for k, field in enumerate(fields)]
-        written = [entry for entry, _, _ in read]
-        if len(written) > 1:  # its projector on upper levels carries the detuning and the Doppler shift for all fields
-            pairs, factors = written[0]["coupled_levels"], written[0]["factors"]
-            start, covered = pairs[0][0], {upper for _, upper in pairs}
-            missing = [k for k, level in enumerate(self.levels) if level.upper and k not in covered]
-            pairs += [[start, k] for k in missing]
-            factors += [0.0] * len(missing)
+        lights = [self._read_field(f"fields[{k}]", field) for k, field in enumerate(fields)]
+        energies, detunings, slopes = self._frame(lights)
         system: dict[str, Any] = {
             "num_states": len(self.levels),
-            "energies": self._frame([(transition, detuning) for _, transition, detuning in read]),
+            "energies": energies,
+            "level_detunings": detunings,
+            "level_doppler_slopes": slopes,
             "initial_state": list(self.populations() if initial_state is None else initial_state),
             "decays": [self.decay()],
-            "fields": written,
+            "fields": [light.entry for light in lights],
         }
         if b_field is not None:
             system["b_field"] = self.b_field(b_field)
@@ -412,28 +421,33 @@ class HyperfineLine:
             system["label"] = label
         return system
 
-    def _frame(self, fields: list[tuple[tuple[float, float], float]]) -> list[float]:
-        """The energies in the rotating frame of fields with these transitions and detunings."""
-        lower = {level.F: level.energy for level in self.levels if not level.upper}
-        upper = {level.F: level.energy for level in self.levels if level.upper}
-        (first, first_upper), first_detuning = fields[0]
-        frame: dict[float, float] = {}
-        for k, ((F, upper_F), detuning) in enumerate(fields):
-            energy = upper[upper_F] - upper[first_upper] + detuning - first_detuning
-            if abs(energy - frame.setdefault(F, energy)) > 1e-6 * max(map(abs, (*upper.values(), detuning))):
-                other = frame[F] - (energy - detuning)
-                same = f"be {other:.9g}, which makes its frequency that of the earlier field from F = {Fraction(F)}"
-                fail(f"fields[{k}].detuning", same,
-                     f"is {detuning:.9g}: a frame has one frequency from each F")  # fmt: skip
-        return [
-            level.energy - upper[first_upper] if level.upper else frame.get(level.F, level.energy - lower[first])
-            for level in self.levels
-        ]
+    def _frame(self, lights: Sequence[_Light]) -> list[list[float]]:
+        """Energy, detuning and Doppler slope of each level in the frame of the fields."""
+        own = np.array([[level.energy, 0.0, 0.0] for level in self.levels])
+        first = lights[0]
+        ground = {light.F: first.step - light.step for light in reversed(lights)}
+        origin = own[self.index(first.F, first.F)]
+        frame = np.array([
+            mine + first.step if level.upper else ground.get(level.F, mine - origin)
+            for mine, level in zip(own, self.levels, strict=True)
+        ])  # fmt: skip
+        scale = np.max(np.abs([light.step for light in lights]), initial=1e-300)
+        joined = np.arange(len(self.levels))  # levels that couplings connect have one number
+        for k, light in enumerate(lights):
+            for a, b in light.entry["coupled_levels"]:
+                gap = frame[a] + light.step + own[b] - frame[b]
+                frequency, doppler = gap[0] - gap[1], gap[2]
+                miss = max(abs(frequency) / scale, abs(doppler))
+                if joined[a] != joined[b] and miss > 1e-12:
+                    frame[joined == joined[b]] += gap
+                elif miss > 1e-6:
+                    way = f"{self.levels[a].label} to {self.levels[b].label}"
+                    fail(f"fields[{k}]", f"have the frequency and Doppler factor of the fields' other way from {way}",
+                         f"its detuning is {frequency:.9g} too low, its factor {doppler + 0:g}")  # fmt: skip
+                joined[joined == joined[b]] = joined[a]
+        return (frame + 0.0).T.tolist()
 
-    def _read_field(
-        self, name: str, field: Mapping[str, Any], further: bool
-    ) -> tuple[dict[str, Any], tuple[float, float], float]:
-        """A field as a problem has it, its transition, and its detuning from it."""
+    def _read_field(self, name: str, field: Mapping[str, Any]) -> _Light:
         if not isinstance(field, Mapping):
             fail(name, "be an object (a dict)", f"is {show(field)}")
         content = dict(field)
@@ -450,34 +464,28 @@ class HyperfineLine:
         F, upper_F = transition
         self._check_F(f"{name}.transition[0]", F, upper=False)
         self._check_F(f"{name}.transition[1]", upper_F, upper=True)
-        detuning = content.get("detuning")
-        detuning = 0.0 if detuning is None else detuning
-        if isinstance(detuning, bool) or not isinstance(detuning, numbers.Real) or not math.isfinite(detuning):
-            fail(f"{name}.detuning", "be a finite real number", f"is {show(detuning)}")
+        numbers = {"detuning": 0.0, "factor_doppler_shift": -1.0 if content.get("counter_propagating") else 1.0}
+        numbers |= {key: content[key] for key in numbers if content.get(key) is not None}
+        content.pop("detuning", None)  # the factor stays: a march tells by it what runs backwards
+        for key, value in numbers.items():
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+                fail(f"{name}.{key}", "be a finite real number", f"is {show(value)}")
         pairs, factors = self._pairs(_amplitudes(f"{name}.polarisation", amplitudes), [F], None, zeros=False)
         if not pairs:
             fail(f"{name}.polarisation", f"drive some sublevel of F = {Fraction(F)}", f"is {show(amplitudes)}")
-        entry: dict[str, Any] = {"coupled_levels": pairs, "factors": factors} | content
-        entry["detuning"] = 0.0 if further else float(detuning)
-        if further:
-            for key in ("factor_doppler_shift", "counter_propagating"):
-                if content.get(key):
-                    fail(f"{name}.{key}", "be absent from a field after the first, whose Doppler shift it has in the "
-                         "problem's one frame", f"is {show(content[key])}")  # fmt: skip
-            entry["factor_doppler_shift"] = 0.0
-        return entry, (F, upper_F), float(detuning)
+        energy = self.levels[self.index(upper_F, upper_F, upper=True)].energy
+        step = (-energy, numbers["detuning"], -numbers["factor_doppler_shift"])
+        return _Light({"coupled_levels": pairs, "factors": factors} | content, F, np.array(step))
 
 
 def _amplitudes(name: str, polarisation: Any) -> Mapping[int, float]:
     """Amplitude by q of a polarisation."""
-    if isinstance(polarisation, str):
-        if polarisation in POLARISATIONS:
-            return POLARISATIONS[polarisation]
-    elif is_integer(polarisation):
-        if polarisation in (-1, 0, 1):
-            return {int(polarisation): 1.0}
-    elif isinstance(polarisation, Mapping):
-        real = all(isinstance(value, numbers.Real) for value in polarisation.values())
+    if isinstance(polarisation, str) and polarisation in POLARISATIONS:
+        return POLARISATIONS[polarisation]
+    if is_integer(polarisation) and polarisation in (-1, 0, 1):
+        return {int(polarisation): 1.0}
+    if isinstance(polarisation, Mapping):
+        real = all(isinstance(value, Real) for value in polarisation.values())
         if not real or not all(is_integer(q) and q in (-1, 0, 1) for q in polarisation):
             fail(name, "have real amplitudes by q, -1, 0 or 1", f"is {show(dict(polarisation))}")
         total = math.fsum(value**2 for value in polarisation.values())

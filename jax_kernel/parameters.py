@@ -248,12 +248,12 @@ def check(problem: Problem, given: Given) -> None:
             _check_populations(np.asarray(value))
         if name == "initial_density_matrix" and is_concrete(value):
             _check_density_matrix(np.asarray(value))
-    _check_alternatives(problem, given.params)
+    check_alternatives(problem, given.params)
     _check_input_fields(problem, given.input_fields)
 
 
-def _check_alternatives(problem: Problem, params: Mapping[str, Any]) -> None:
-    """Raise where of two parameters one would take the other's place without a word."""
+def check_alternatives(problem: Problem, params: Mapping[str, Any]) -> None:
+    """Raise where of two parameters, by name, one would take the other's place without a word."""
     if "initial_density_matrix" in params and "initial_state" in params:
         fail("initial_state", "be left out where `initial_density_matrix` is given", "was given")
     if "detunings" in params and ("level_detunings" in params or problem.level_detunings is not None):

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from jax_kernel import parameters, pulses
+from jax_kernel.doppler import level_doppler_slopes
+from jax_kernel.prepare import upper_levels
 from jax_kernel.problem import Problem
 from jax_kernel.propagate import requested
 from jax_kernel.resolution import MarchResolution, Resolution
@@ -37,7 +39,8 @@ class TorchPropagator(nn.Module):
     Args:
         problem: what is solved; its numbers are the defaults and the start of training.
         trainable: names of parameters, or a dict {name: parametrisation or None}. "pulse_args" stands for all
-            arguments of all pulses that have a gradient, "pulse_args.probe.centre" or "pulse_args.0.centre" for one.
+            arguments of all pulses that have a gradient, "pulse_args.probe.centre" or "pulse_args.0.centre" for one;
+            "level_detunings" and "level_doppler_slopes" start from clerq's rule where the problem does not state them.
         dtype: torch.float32 or torch.float64, by default torch's own; `.float()` and `.double()` change it later. What
             comes in float64 is computed in float64 by any module.
         resolution: a `Resolution`, or "auto": the first call searches one that meets `tol`, and it is kept.
@@ -112,6 +115,7 @@ class TorchPropagator(nn.Module):
         if not isinstance(trainable, Iterable):
             parameters.fail("trainable", "be names, or a dict of parametrisations by name", f"is {trainable!r}")
         chosen = trainable if isinstance(trainable, Mapping) else dict.fromkeys(trainable)
+        parameters.check_alternatives(problem, chosen)
         for asked, parametrisation in chosen.items():
             for name, value in self._named(asked):
                 self._add(name, value, parametrisation)
@@ -119,6 +123,13 @@ class TorchPropagator(nn.Module):
     def _named(self, request: str) -> list[tuple[str, np.ndarray]]:
         """The attribute names and start values that a name in `trainable` stands for."""
         values = parameters.defaults(self.problem)
+        if request == "level_detunings":
+            values.setdefault(request, values["detunings"] @ upper_levels(self.problem))
+        elif request == "level_doppler_slopes":
+            values.setdefault(request, level_doppler_slopes(self.problem))
+        elif request == "initial_density_matrix":
+            rule = "leave out `initial_density_matrix`, which a problem has no start value of: pass it to the call"
+            parameters.fail("trainable", rule, "names it")
         if request in values and request != "pulse_args":
             return [(request, values[request])]
         family, _, path = str(request).partition(".")

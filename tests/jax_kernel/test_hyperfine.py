@@ -11,11 +11,12 @@ import pytest
 from scipy.linalg import expm
 
 import jax_kernel
-from jax_kernel import doppler
+from jax_kernel import conventions
 from jax_kernel.angular_momentum import hyperfine_shift, lande_g_F, lande_g_J, wigner_3j, wigner_6j
 from jax_kernel.atoms import caesium133, potassium39, rubidium85, rubidium87, sodium23
 from jax_kernel.errors import ProblemError
 from jax_kernel.hyperfine import FineLevel, HyperfineLine
+from tests.physics import closed_forms, solving
 
 LINES = {
     f"{atom.d1.name[:-3]}-{name}": getattr(atom, name)
@@ -242,47 +243,132 @@ def test_systems_are_problems(line, polarisation):
     changes = {line.levels[upper].m_F - line.levels[lower].m_F for lower, upper in field.coupled_levels}
     assert changes == ({1.0} if polarisation == "sigma+" else {-1.0, 1.0})
     assert {line.levels[lower].F for lower, _ in field.coupled_levels} == {F}
-    assert field.detuning == 3.0
+    assert field.detuning == 0
+    for level, detuning, slope in zip(line.levels, read.level_detunings, read.level_doppler_slopes, strict=True):
+        assert (detuning, slope) == ((3.0, -1.0) if level.upper else (0.0, 0.0))
     assert read.energies[line.index(F, 0 if F % 1 == 0 else 0.5)] == 0
     assert read.energies[line.index(F, F, upper=True)] == 0
     assert len(read.decays[0].channels) == sum(factor != 0 for factor in line.decay(zeros=True)["factors"])
     assert read.b_field is not None
 
 
-def offsets(line, read):
-    """How far each field's frequency is above the transition of each of its pairs, from the problem alone."""
-    diagonal = np.array(read.energies)
-    for field in read.fields:
-        diagonal[sorted({upper for _, upper in field.coupled_levels})] -= field.detuning
-    return [
-        {(line.levels[a].F, line.levels[b].F): diagonal[a] - diagonal[b] for a, b in field.coupled_levels}
-        for field in read.fields
-    ]
+PLUS, MINUS = {"transition": (1, 2), "polarisation": "sigma+"}, {"transition": (1, 1), "polarisation": "sigma-"}
+ACROSS = {"transition": (2, 1), "polarisation": "pi", "detuning": 25.0, "rabi_freq": 3.0}
+BACK = {"counter_propagating": True}
+LIGHT = {
+    "one field": [PLUS | {"detuning": -40.0}],
+    "one that runs backwards": [PLUS | {"detuning": -40.0} | BACK],
+    "two ground levels": [PLUS | {"detuning": -40.0}, ACROSS],
+    "opposite fields from two ground levels": [PLUS | {"detuning": -40.0}, ACROSS | BACK],
+    "the upper ground level first": [ACROSS | BACK, MINUS | {"detuning": 7.0}],
+    "a scaled Doppler shift": [PLUS, ACROSS | {"factor_doppler_shift": 0.9}],
+    "linear polarisations": [MINUS | {"polarisation": "x"}, ACROSS | {"polarisation": "y", "detuning": -3.0}],
+    "two frequencies from one level": [PLUS | {"detuning": -4.0}, MINUS | {"detuning": 3.0}],
+    "opposite circular fields": [PLUS, MINUS | {"transition": (1, 2), "detuning": -3.0} | BACK],
+    "three fields": [PLUS, MINUS | {"transition": (1, 2), "detuning": -3.0} | BACK, ACROSS],
+}
 
 
-def test_detunings_are_right_in_the_frame_of_two_fields():
+@pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.parametrize("shift", [0.0, 7.3])
+def test_every_pair_sees_its_fields_detuning(name, shift):
+    """In any frame the diagonal falls along a pair by the light's frequency less the atom's, at every velocity."""
     line = rubidium87.d1
-    probe = {"transition": (1, 2), "polarisation": "sigma+", "detuning": -40.0}
-    control = {"transition": (2, 1), "polarisation": "pi", "detuning": 25.0, "rabi_freq": 3.0}
-    read = problem(line.system([probe, control]), 1.0)
-    first, second = offsets(line, read)
-    split = line.levels[-1].energy - line.levels[line.index(1, 0, upper=True)].energy
-    assert first == pytest.approx({(1, 1): -40.0 + split, (1, 2): -40.0})
-    assert second == pytest.approx({(2, 1): 25.0, (2, 2): 25.0 - split})
-    upper = [k for k, level in enumerate(line.levels) if level.upper]
-    assert {pair[1] for pair in read.fields[0].coupled_levels} == set(upper)  # none stays out of the frame
-    slopes = doppler.level_doppler_slopes(read)
-    np.testing.assert_array_equal(slopes, [-1.0 if level.upper else 0.0 for level in line.levels])
+    energy = {(level.upper, level.F): level.energy for level in line.levels}
+    read = problem(line.system(LIGHT[name]), 1.0)
+    diagonal = np.array(read.energies) - read.level_detunings + shift * np.array(read.level_doppler_slopes)
+    for field, light in zip(read.fields, LIGHT[name], strict=True):
+        factor = light.get("factor_doppler_shift", -1.0 if field.counter_propagating else 1.0)
+        for a, b in field.coupled_levels:
+            offset = energy[True, line.levels[b].F] - energy[True, light["transition"][1]]
+            seen = light.get("detuning", 0.0) + factor * shift - offset
+            assert diagonal[a] - diagonal[b] == pytest.approx(seen, abs=1e-9)
 
 
-def test_fields_from_one_level_have_one_frequency():
+def test_levels_of_one_F_have_one_detuning_and_one_slope():
+    """What the docstring says of two fields, co- and counter-propagating, exactly, also where no light connects."""
     line = rubidium87.d1
+    for keys, factor in (({}, 1.0), (BACK, -1.0)):
+        system = line.system([PLUS | {"detuning": -40.0}, ACROSS | {"transition": (2, 2)} | keys])
+        for key, values in (("level_detunings", (0.0, -65.0, -40.0)), ("level_doppler_slopes", (0, factor - 1, -1))):
+            expected = [values[2] if level.upper else values[level.F == 2] for level in line.levels]
+            assert system[key] == expected
+        assert [system["energies"][k] for k in (0, 3, 15)] == [0.0, 0.0, 0.0]
+        assert all("detuning" not in field for field in system["fields"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            conventions.warn_once.__wrapped__(problem(system, 1.0, velocity_classes=MOVING))
+
+
+MOVING = {"thermal_width": 4.0, "thermal_delta_min": -6.0, "thermal_delta_max": 8.0, "thermal_delta_spacing": 2.0}
+PULSE = {"rabi_freq_t_func": "gaussian", "rabi_freq_t_args": {"ampl": 1.0, "centre": 0.5, "fwhm": 0.3}}
+
+
+def by_clerqs_rule(line, fields):
+    """The same system stated by fields alone: the first one's projector on all upper levels carries everything."""
+    (F, upper_F), detuning = fields[0]["transition"], fields[0]["detuning"]
+    energy = {(level.upper, level.F): level.energy for level in line.levels}
+    frame = {(False, F): 0.0}
+    for field in fields[1:]:
+        frame[False, field["transition"][0]] = (
+            energy[True, field["transition"][1]] - energy[True, upper_F] + field["detuning"] - detuning
+        )
+    written = []
+    for k, field in enumerate(fields):
+        light = {key: value for key, value in field.items() if key not in ("transition", "polarisation", "detuning")}
+        light |= line.coupling(field["polarisation"], lower_F=[field["transition"][0]])
+        written.append(light | {"detuning": 0.0 if k else detuning, "factor_doppler_shift": 0.0 if k else 1.0})
+    lower, upper = line.index(F, F), [k for k, level in enumerate(line.levels) if level.upper]
+    missing = [k for k in upper if k not in {pair[1] for pair in written[0]["coupled_levels"]}]
+    written[0]["coupled_levels"] = written[0]["coupled_levels"] + [[lower, k] for k in missing]
+    written[0]["factors"] = written[0]["factors"] + [0.0] * len(missing)
+    return {
+        "num_states": len(line.levels),
+        "energies": [
+            level.energy - energy[True, upper_F] if level.upper else frame[False, level.F] for level in line.levels
+        ],
+        "initial_state": line.populations(),
+        "decays": [line.decay()],
+        "fields": written,
+    }
+
+
+@pytest.mark.parametrize("further", [[], [ACROSS | PULSE | {"detuning": 2.0}]])
+def test_propagation_is_that_of_clerqs_rule(x64, further):
+    line = rubidium87.d1.select(lower_F=[1, 2] if further else [1], upper_F=[1, 2])
+    line = replace(line, upper=replace(line.upper, A=3.0))  # both upper levels take part, with energies that differ
+    fields = [PLUS | PULSE | {"detuning": -4.0, "rabi_freq": 2.0}, *further]
+    seen = [
+        np.asarray(jax_kernel.propagate(
+            problem(system, 20.0, velocity_classes=MOVING), resolution=jax_kernel.Resolution(6, 2), tol=1e9,
+        ).fields)
+        for system in (line.system(fields), by_clerqs_rule(line, fields))
+    ]  # fmt: skip
+    assert np.abs(seen[0][:, -1] - seen[0][:, 0]).max() > 0.05
+    np.testing.assert_allclose(*seen, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "detuning", "factor"),
+    [
+        ([PLUS, PLUS | {"transition": (1, 1)}], "814.48", "0"),
+        ([PLUS, PLUS | {"detuning": 2.0}], "-2", "0"),
+        ([PLUS, PLUS | BACK], "0", "2"),
+        ([PLUS, MINUS | {"transition": (1, 2), "detuning": 3.0}, PLUS | {"polarisation": "pi"}], "3", "0"),  # a ring
+    ],
+)
+def test_light_without_a_frame_is_refused(fields, detuning, factor):
+    """Two ways of the light from one sublevel to another that differ: a beat note, or a grating."""
+    line = rubidium87.d1
+    last = len(fields) - 1
+    with pytest.raises(
+        ProblemError,
+        match=rf"`fields\[{last}\]` must have the frequency .* other way from \|F=1, m=.*> to \|F'=[12], m'=.*>, "
+        rf"but its detuning is {detuning} too low, its factor {factor}\.",
+    ):
+        line.system(fields)
     split = line.levels[-1].energy - line.levels[line.index(1, 0, upper=True)].energy
-    plus = {"transition": (1, 2), "polarisation": "sigma+"}
-    minus = {"transition": (1, 1), "polarisation": "sigma-"}
-    problem(line.system([plus, minus | {"detuning": split}]), 1.0)
-    with pytest.raises(ProblemError, match=r"`fields\[1\].detuning` must be 814.48, which .*, but is 0"):
-        line.system([plus, minus])
+    problem(line.system([PLUS, PLUS | {"transition": (1, 1), "detuning": split}]), 1.0)
 
 
 def test_populations():
@@ -330,7 +416,7 @@ BASE = {"transition": (2, 3), "polarisation": "sigma+"}
         (lambda line: line.system([BASE | {"transition": (2, 5)}]), r"transition\[1\]` must be one of 0, 1, 2, 3, but"),
         (lambda line: line.system([BASE | {"detuning": math.nan}]), r"detuning` must be a finite real number"),
         (lambda line: line.system([BASE | {"factors": [1.0]}]), r"factors` must be absent beside `transition`"),
-        (lambda line: line.system([BASE, BASE | {"counter_propagating": True}]), r"fields\[1\].counter_propagating` "),
+        (lambda line: line.system([BASE | {"factor_doppler_shift": "1"}]), r"factor_doppler_shift` must be a finite"),
         (lambda line: line.select(upper_F=[0]).system([{"transition": (2, 0), "polarisation": 0}]),
          r"`fields\[0\].polarisation` must drive some sublevel of F = 2"),
         (lambda line: replace(line, linewidth=-1.0), r"`linewidth` must be finite and at least 0, but is -1.0"),
@@ -374,3 +460,35 @@ def test_transparency_is_at_two_photon_resonance(x64, control_detuning, transpar
     fields = np.asarray(jax_kernel.propagate(read, resolution=jax_kernel.Resolution(12, 12)).fields)
     transmission = abs(fields[0, -1, -1] / fields[0, 0, -1])
     assert transmission == pytest.approx(1.0, abs=0.01) if transparent else transmission < 0.6
+
+
+def test_transparency_of_moving_atoms(x64):
+    """A control that runs with the probe keeps moving atoms transparent; one against it smears by twice the shift."""
+    line = rubidium87.d1.select(upper_F=[1])
+    fields = [
+        {"transition": (1, 1), "polarisation": "sigma-", "rabi_freq": 1e-5} | solving.gaussian_pulse(0.3),
+        {"transition": (2, 1), "polarisation": "sigma-", "rabi_freq": 20.0} | solving.constant_control(),
+    ]
+    factors = [
+        dict(zip(map(tuple, coupling["coupled_levels"]), coupling["factors"], strict=True))[pair]
+        for F, pair in ((1, (1, 8)), (2, (5, 8)))  # m_F = 0 -> m_F' = -1
+        for coupling in [line.coupling("sigma-", lower_F=[F])]
+    ]
+    classes = {"thermal_width": 2.0, "thermal_delta_min": -7.0, "thermal_delta_max": 7.0,
+               "thermal_delta_spacing": 0.14}  # fmt: skip
+    transmitted = []
+    for keys, slope in (({}, 0.0), (BACK, -2.0)):
+        system = line.system([fields[0], fields[1] | keys], initial_state=line.populations(F=1, m_F=0))
+        read = problem(system, 100.0, t_min=-0.6, t_max=2.4, t_steps=240, velocity_classes=classes)
+        found = np.asarray(jax_kernel.propagate(read, resolution=jax_kernel.Resolution(12, 12)).fields)
+        transmitted.append(np.abs(found[0, -1].sum() / found[0, 0].sum()) ** 2)
+        for wrong in (0.0, 1.0):
+            exponent = closed_forms.doppler_eit_exponent(
+                closed_forms.frequencies(read.time), g=100.0 * factors[0] ** 2, rate=line.linewidth,
+                control=20.0 * factors[1], ground_rate=0.0, thermal_width=2.0, slopes=(-1.0, slope + wrong),
+            )  # fmt: skip
+            closed = closed_forms.transmitted(read.time, 1e-5 * closed_forms.gaussian(read.time, 0.3), exponent, read.z)
+            deviation = solving.deviation(found, closed)
+            assert deviation > 0.1 if wrong else deviation < 1e-5
+    assert transmitted[0] > 0.999
+    assert transmitted[1] < 0.1

@@ -15,12 +15,11 @@ from torch import nn
 from jax_kernel import ProblemError, Resolution, ResolutionWarning, pulses
 from tests.conftest import lambda_system, two_level
 from tests.torch_clerq.conftest import GRID, SMALL
-from torch_clerq import Interval, Positive, TorchPropagator, functional, propagate
+from torch_clerq import Positive, TorchPropagator, functional, propagate
 
 F32, F64, C64, C128 = torch.float32, torch.float64, torch.complex64, torch.complex128
 
 PROBLEM = two_level(g=1.5, rabi_freq=0.7, rate=0.0, **GRID)
-LAMBDA = lambda_system(**GRID)
 TRAINED = ("interaction_strengths", "decay_rates")
 
 
@@ -94,63 +93,6 @@ def test_grids_are_buffers():
     np.testing.assert_array_equal(module.time, PROBLEM.time)
     np.testing.assert_array_equal(module.z, PROBLEM.z)
     assert set(module.state_dict()) == set(TRAINED)
-
-
-# trainable parameters
-
-
-@pytest.mark.parametrize(
-    ("trainable", "names"),
-    [
-        ((), []),
-        ("detunings", ["detunings"]),
-        (["rabi_freq", "energies"], ["rabi_freq", "energies"]),
-        (iter(["number_density", "decay_scale", "initial_state"]), ["number_density", "decay_scale", "initial_state"]),
-        ("pulse_args", [f"pulse_args_0_{k}" for k in ("ampl", "centre", "fwhm")]
-         + [f"pulse_args_1_{k}" for k in ("ampl", "fwhm", "off", "on")]),
-        (("pulse_args.probe.centre", "pulse_args.1.on"), ["pulse_args_0_centre", "pulse_args_1_on"]),
-        ({"decay_rates": Positive(), "detunings": None}, ["raw_decay_rates", "detunings"]),
-        ({"pulse_args.probe.fwhm": Interval(0.5, 2)}, ["raw_pulse_args_0_fwhm"]),
-    ],
-)  # fmt: skip
-def test_trainable_names(trainable, names):
-    module = layer(trainable, problem=LAMBDA)
-    assert [name for name, _ in module.named_parameters()] == names
-
-
-def test_trainable_labels_may_hold_dots_and_digits():
-    problem = lambda_system(probe={"label": "1"}, control={"label": "beam.a"})
-    module = layer(("pulse_args.1.centre", "pulse_args.beam.a.on"), problem=problem)
-    assert [name for name, _ in module.named_parameters()] == ["pulse_args_0_centre", "pulse_args_1_on"]
-
-
-SQUARE = two_level(envelope="square", args={"ampl": 1.0, "on": 0.0, "off": 1.0}, **GRID)
-
-
-@pytest.mark.parametrize(
-    ("trainable", "message"),
-    [
-        (5, "`trainable` must be names, or a dict of parametrisations by name, but is 5"),
-        (None, "`trainable` must be names, or a dict"),
-        ([None], "`trainable` must have names among"),
-        ("decay_rate", r"must have names among .*has 'decay_rate' \(did you mean `decay_rates`\?\)"),
-        ("b_field", "`trainable` must have names among .*has 'b_field'"),
-        ("thermal_width", "`trainable` must have names among .*has 'thermal_width'"),
-        ("pulse_args.ampl", "must have names among .*pulse_args.<field>.<argument>, but has 'pulse_args.ampl'"),
-        ("pulse_args.", "`trainable` must have names among"),
-        ("pulse_args.probe.ampl", 'must be a label .*but is "probe"'),
-        ("pulse_args.1.ampl", "an index from 0 to 0, but is 1"),
-        ("pulse_args.².ampl", "must be a label .*but is"),
-        ("pulse_args.0.on", r"must name one of \['ampl'\] for field 0, .*`square` .*take the ramp pulses"),
-        (["pulse_args", "pulse_args.0.ampl"], "must name each parameter once, but names `pulse_args_0_ampl` twice"),
-        ({"decay_rates": Positive}, "must have a Parametrisation or None for each name"),
-        ({"decay_rates": Interval(2, 3)}, "must start between 2 and 3"),
-        ({"detunings": Positive()}, "must start from positive values under Positive"),
-    ],
-)
-def test_trainable_names_that_are_refused(trainable, message):
-    with pytest.raises(ProblemError, match=message):
-        layer(trainable, problem=SQUARE)
 
 
 @pytest.mark.parametrize(
