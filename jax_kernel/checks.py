@@ -4,6 +4,7 @@ Both are those that clerq 0.15 takes after a solve, with its limits, so that wha
 """
 
 import math
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -136,16 +137,24 @@ def window_edge_change(fields: np.ndarray) -> float:
     return max(_edge_changes(fields))
 
 
+@dataclass
+class _Seen:
+    """What has been measured of a problem's solutions: how often one came, and which kinds were warned of."""
+
+    solutions: int = 0
+    warned: set[str] = field(default_factory=set)
+
+
 @lru_cache(maxsize=256)
-def _warned(problem: Problem) -> set[str]:
-    """What has been warned of for a problem."""
-    return set()
+def _seen(problem: Problem) -> _Seen:
+    return _Seen()
 
 
 def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False) -> None:
     """Warn of a time grid that is too coarse, above 0.1, and of a window that cuts light off, above 0.2.
 
-    Each is warned of once for a problem, and measured no more after that.
+    Each is warned of once for a problem, and measured no more after that; of solutions without fault the first,
+    second, fourth, eighth and so on are measured.
 
     Args:
         problem: what was solved.
@@ -166,7 +175,11 @@ def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False
         The light still changes at the start (36 % of a field's peak) of the time window, which may cut a pulse off:
         lower `t_min` below 0, with `t_steps` in proportion.
     """
-    warned = _warned(problem)
+    seen = _seen(problem)
+    seen.solutions += 1
+    if seen.solutions & (seen.solutions - 1):
+        return
+    warned = seen.warned
     if "grid" not in warned and (error := time_grid_error(fields)) > GRID_LIMIT:
         warned.add("grid")
         warn(

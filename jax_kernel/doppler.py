@@ -83,13 +83,18 @@ def coherence_damping_rates(problem: Problem) -> np.ndarray:
     return rates
 
 
-def damping_per_rate(problem: Problem) -> np.ndarray:
-    """Half the diagonal of the sum of c^dagger c of each decay per cyclic rate, angular, shape (decay, level)."""
+def damping_per_rate(problem: Problem, *, dense: bool = True) -> np.ndarray:
+    """Half the diagonal of the sum of c^dagger c of each decay per cyclic rate, angular, shape (decay, level).
+
+    Args:
+        problem: The problem whose decays are meant.
+        dense: Whether operators of several elements count.
+    """
     rates = np.zeros((len(problem.decays), problem.num_states))
     for own, decay in zip(rates, problem.decays, strict=True):
         for (_, origin), factor in zip(decay.channels, decay.factors, strict=True):
             own[origin] += math.pi * factor**2
-        if decay.operator is not None:
+        if decay.operator is not None and (dense or np.count_nonzero(np.asarray(decay.operator)) == 1):
             own += math.pi * np.sum(np.abs(np.asarray(decay.operator)) ** 2, axis=0)
     return rates
 
@@ -160,6 +165,14 @@ def shifts(velocity_classes: VelocityClasses | None, problem: Problem | None = N
     outer = np.linspace(low, high, grid.thermal_delta_steps + 1)
     inner = np.linspace(inner_low, inner_high, grid.thermal_delta_inner_steps + 1)
     return np.unique(np.concatenate([outer, inner])) / (2 * math.pi)
+
+
+@lru_cache(maxsize=256)
+def class_shifts(problem: Problem) -> np.ndarray:
+    """`shifts` of a problem, kept; not to be written to."""
+    found = shifts(problem.velocity_classes, problem)
+    found.setflags(write=False)
+    return found
 
 
 class GaussHermite(NamedTuple):

@@ -26,6 +26,9 @@ STAGE_C = np.array([0.0, 0.5, 1.0])
 ORDER = 2
 """Of the errors where the problem is stiff, which is what the scheme is for; elsewhere the order is 4."""
 
+STORED = 6
+"""States a step, about, that a gradient keeps where it stores them all."""
+
 
 class _Factors(NamedTuple):
     """What multiplies the state and the slopes in one step: real for populations, complex for coherences."""

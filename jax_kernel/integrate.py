@@ -48,6 +48,7 @@ STAGE_C = np.array(
 )
 
 ORDER = 4
+STORED = STAGES
 
 
 class Inputs(NamedTuple):

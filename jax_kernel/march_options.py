@@ -177,8 +177,10 @@ def choose(
         tol: what the error must be below.
         step: "ab", "euler" or None for the default.
     """
+    if isinstance(resolution, MarchResolution):
+        return resolution
     if not (isinstance(resolution, str) and resolution == "auto"):
-        rule = 'be left out with scheme="march", whose steps in z are the problem\'s `z_steps_inner`'
+        rule = 'be a MarchResolution or left out with scheme="march", whose steps in z are else `z_steps_inner`'
         parameters.fail("resolution", rule, f"is {resolution!r}")
     if problem.z_steps_inner != "auto":
         return MarchResolution(int(problem.z_steps_inner))

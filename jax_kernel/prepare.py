@@ -94,17 +94,18 @@ def prepare(
     method = exponential if options.solver == "exponential" else integrate
     stages = method.STAGE_C
     steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, STEPS_PER_SEGMENT)
-    stage_bytes = steps.h.size * len(stages) * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
+    stage_bytes = steps.h.size * method.STORED * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
     stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
     store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)
     if not store_stages:
-        per_segment = max(1, round(math.sqrt(steps.h.size / len(stages))))
+        per_segment = max(1, round(math.sqrt(steps.h.size / method.STORED)))
         steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, per_segment)
     arrays["steps"] = steps._asdict()
     if not options.on_grid:
         arrays["jumps"] = np.asarray(jumps)
     elif "time_error" in outputs:
-        twin = timesteps.twin(problem.time, at.t_substeps, jumps, stages, method.ORDER)
+        order = 1 if method is exponential and at.t_substeps < 4 else method.ORDER  # which shows only at finer steps
+        twin = timesteps.twin(problem.time, at.t_substeps, jumps, stages, order)
         arrays["twin"] = twin.steps._asdict() | {"share": twin.share}
     program = Program(**common, z_nodes=at.z_nodes, store_stages=store_stages, solver=options.solver_options())
     return Prepared(program, to_arrays(arrays, options.dtype))

@@ -210,7 +210,7 @@ class Problem:
     @property
     def doppler_shifts(self) -> np.ndarray:
         """The Doppler shift of each velocity class, shape (class,), cyclic."""
-        return doppler.shifts(self.velocity_classes, self)
+        return doppler.class_shifts(self)
 
     @property
     def doppler_weights(self) -> np.ndarray:

@@ -146,13 +146,16 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     fields = entrance[:, None, :] + jax.lax.complex(inside[:, 0], inside[:, 1])
     out = {"fields": fields}
     if "z_error" in outputs:
-        out["z_error"] = _z_error(program, rule, fields, seen)
+        out["z_error"] = _z_error(program, rule, fields, seen, end if "final_state" in outputs else None)
     if "time_error" in outputs and isinstance(program.solver, str):
         twin = numbers["twin"]
         still = stop_gradient((coefficients, state, _at_stages(program, numbers, params, twin)))
-        other, _ = on_grid(Inputs(*still), h=twin["h"], store_stages=False, **common)
+        other, other_end = on_grid(Inputs(*still), h=twin["h"], store_stages=False, **common)
         other = jax.tree.map(lambda x: x[twin["at"]], other)
         out["time_error"] = _time_error(program, running, fields, seen, other, twin["share"])
+        if "final_state" in outputs:
+            difference = twin["share"] * jnp.abs(stop_gradient(end) - other_end)
+            out["time_error"] = jnp.maximum(out["time_error"], _worst(difference, end, other_end))
     if want_average:
         out |= states.averaged(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
     if "final_state" in outputs:
@@ -188,20 +191,26 @@ def _marched(program: Program, options: MarchOptions, numbers, params) -> dict[s
 
 
 def _peaks(program: Program, fields):
-    """Peak of each field, to which its errors are relative, shape (field,)."""
-    peaks = jnp.max(jnp.abs(stop_gradient(fields)), axis=(1, 2))
-    rounding = 0.01 * float(np.sqrt(np.finfo(program.dtype).eps))  # below it a field is noise of the others
-    peaks = jnp.maximum(peaks, rounding * jnp.max(peaks))
+    """Peak of each field, to which its errors are relative, shape (field,).
+
+    Below a part of the strongest field a field that is dark at its entrance is noise of the others.
+    """
+    sizes = jnp.abs(stop_gradient(fields))
+    peaks = jnp.max(sizes, axis=(1, 2))
+    entrance = jnp.max(jnp.where(jnp.asarray(program.backward)[:, None], sizes[:, -1], sizes[:, 0]), axis=1)
+    precision = float(np.finfo(program.dtype).eps)
+    peaks = jnp.maximum(peaks, jnp.where(entrance > 0, 1e-3 * precision, 0.01 * precision**0.5) * jnp.max(peaks))
     return jnp.where(peaks > 0, peaks, 1)
 
 
-def _z_error(program: Program, rule, fields, seen: Observed):
-    """What the polynomials in z miss, of the fields and of the states where those are observed."""
+def _z_error(program: Program, rule, fields, seen: Observed, end):
+    """What the polynomials in z miss, of the fields and of the states where those are observed or the end is kept."""
     missed = jnp.max(quadrature.unresolved(rule, stop_gradient(seen.source)), axis=(0, 2))
     error = _worst(missed / _peaks(program, fields), seen.source)
-    if seen.average is None:
-        return error
-    return jnp.maximum(error, _worst(quadrature.last_coefficients(rule, stop_gradient(seen.average)), seen.average))
+    for state in (seen.average, end):
+        if state is not None:
+            error = jnp.maximum(error, _worst(quadrature.last_coefficients(rule, stop_gradient(state)), state))
+    return error
 
 
 def _time_error(program: Program, running, fields, seen: Observed, other: Observed, share):

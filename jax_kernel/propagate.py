@@ -165,7 +165,7 @@ def propagate(
         if not concrete:
             parameters.fail("resolution", "be a Resolution under jit, grad or vmap (find one outside with "
                             "`choose_resolution`)", 'is "auto"')  # fmt: skip
-        start = first_guess(problem, "interaction_strengths" in given.params)
+        start = first_guess(problem, "interaction_strengths" in given.params, options.solver)
         at, out = _search(solve, tol, start, options)
     else:
         parameters.fail("resolution", 'be a Resolution or "auto"', f"is {resolution!r}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +20,24 @@ class Resolution:
 
     Attributes:
         z_nodes: nodes of the z-quadrature over the medium, at least 2.
-        t_substeps: integrator steps per interval of the time grid, at least 1; ignored with `solver=`.
+        t_substeps: integrator steps per interval of the time grid, at least 1; ignored with a diffrax solver.
+        solver: what solver="auto" stands for at this resolution, "runge-kutta" or "exponential"; the search that found
+            the resolution has set it, and None leaves it to the values of the call.
     """
 
     z_nodes: int
     t_substeps: int
+    solver: str | None = None
+
+    def __repr__(self) -> str:
+        solver = ", solver='exponential'" if self.solver == "exponential" else ""
+        return f"Resolution(z_nodes={self.z_nodes}, t_substeps={self.t_substeps}{solver})"
 
     def __post_init__(self):
+        if self.solver not in (None, "runge-kutta", "exponential"):
+            raise ProblemError(
+                f"Argument `resolution.solver` must be 'runge-kutta', 'exponential' or None, but is {self.solver!r}."
+            )
         for name, least in (("z_nodes", 2), ("t_substeps", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -35,7 +47,7 @@ class Resolution:
 
     def doubled(self) -> "Resolution":
         """Twice the nodes and twice the steps."""
-        return Resolution(2 * self.z_nodes, 2 * self.t_substeps)
+        return Resolution(2 * self.z_nodes, 2 * self.t_substeps, self.solver)
 
 
 @dataclass(frozen=True)
@@ -71,10 +83,16 @@ def _predicted_nodes(tried: dict[int, float], tol: float) -> float:
     return float(np.clip(last + np.log(tried[last] / tol) / slope, 1.15 * last, 2 * last))
 
 
-def first_guess(problem: Problem, strengths_given: bool) -> Resolution:
-    """Where the search starts: few nodes where nothing happens to the light, for then the start alone varies in z."""
+def first_guess(problem: Problem, strengths_given: bool, solver: Any) -> Resolution:
+    """Where the search starts: few nodes where nothing happens to the light, for then the start alone varies in z.
+
+    Args:
+        problem: what is solved.
+        strengths_given: whether interaction strengths were given that are not the problem's.
+        solver: the solver that the search is for, which the resolution keeps if it is one of the fixed grid.
+    """
     alone = not any(problem.interaction_strengths) and not strengths_given
-    return Resolution(2 if alone else 12, 1)
+    return Resolution(2 if alone else 12, 1, solver if isinstance(solver, str) else None)
 
 
 def search(
@@ -104,15 +122,16 @@ def search(
         t, z = at.t_substeps, at.z_nodes
         next_t: int | None = t
         next_z: int | None = z
-        if not time_error <= tol:  # an error of fourth order; a run that blew up says nothing about its size
-            growth = min(4.0, 1.1 * (time_error / tol) ** 0.25) if np.isfinite(time_error) else 2.0
+        if not time_error <= tol:  # a run that blew up says nothing about the size of the error
+            order = 2 if at.solver == "exponential" else 4
+            growth = min(4.0, 1.1 * (time_error / tol) ** (1 / order)) if np.isfinite(time_error) else 2.0
             next_t = _next(T_LADDER, t, max(t + 1, t * growth))
         if np.isfinite(time_error) and not z_error <= tol:
             tried[z] = z_error
             next_z = _next(Z_LADDER, z, max(z + 1, _predicted_nodes(tried, tol)))
         if next_t is None or next_z is None:
             break
-        at = Resolution(next_z, next_t)
+        at = Resolution(next_z, next_t, at.solver)
     raise ResolutionError(
         f"Argument `tol` must be within reach of the grid, but {tol:g} is not: at {tested} the estimated errors are "
         f"{z_error:.1e} (z) and {time_error:.1e} (time) of the peak; refine the problem's t_steps, raise `tol`, or, "

@@ -16,8 +16,8 @@ from .resolution import Resolution, longest_step
 STIFF = 20.0
 """Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta: benchmarks/stiff.py measured it."""
 
-UNSTABLE = 4.5
-"""Largest |λ|h of a step h that Runge–Kutta can be stable at, whatever λ is (Carpenter and Kennedy 1994)."""
+UNSTABLE = 3.3
+"""Largest |λ|h of a step h at which Runge–Kutta is stable whatever the phase of λ (Carpenter and Kennedy 1994)."""
 
 _RATES = (
     "energies", "detunings", "decay_rates", "decay_scale", "b_field", "thermal_width", "level_detunings",
@@ -36,6 +36,8 @@ def resolved(options: Options, problem: Problem, given: parameters.Given, at: Re
     """
     if options.solver != "auto" or options.scheme != "cross":
         return options
+    if at is not None and at.solver is not None:
+        return dataclasses.replace(options, solver=at.solver)
     seen = {name: given.params[name] for name in _RATES if parameters.is_concrete(given.params.get(name))}
     start = start_parameter(given)
     rate = fastest(problem, start, seen) if seen else _own(problem, start)
@@ -50,7 +52,10 @@ def _own(problem: Problem, start: str) -> float:
 
 
 def fastest(problem: Problem, start: str, values: Mapping[str, Any]) -> float:
-    """The largest |λ| on the diagonal of the generator, angular; `values` take the place of the problem's own."""
+    """The largest |λ| on the diagonal of the generator, angular; `values` take the place of the problem's own.
+
+    The damping of dense operators does not count, for no solver of the fixed grid treats it exactly.
+    """
     merged = parameters.defaults(problem) | dict(values)
     detunings = merged.get("level_detunings", np.asarray(merged["detunings"]) @ upper_levels(problem))
     energies = np.asarray(merged["energies"]) - detunings
@@ -58,7 +63,7 @@ def fastest(problem: Problem, start: str, values: Mapping[str, Any]) -> float:
         energies = energies + np.asarray(merged["b_field"])[..., None] * np.asarray(problem.b_field.shifts)
     slopes = np.asarray(merged.get("level_doppler_slopes", doppler.level_doppler_slopes(problem)))
     rates = np.asarray(merged["decay_rates"]) * np.asarray(merged["decay_scale"])[..., None]
-    damping = rates @ doppler.damping_per_rate(problem)
+    damping = rates @ doppler.damping_per_rate(problem, dense=False)
     first, second = np.asarray(structure_of(problem, start).coherences, int).reshape(-1, 2).T
     farthest = np.max(np.abs(problem.doppler_shifts))
     classes = problem.velocity_classes

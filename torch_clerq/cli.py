@@ -99,8 +99,8 @@ def _solve(args: argparse.Namespace, say: Callable[[str], None]) -> int:
     with torch.no_grad():
         solution = layer.solve()
     say(repr(solution))
-    for name, light in zip(_names(problem), solution.fields, strict=True):
-        entering, leaving = light[0], light[-1]
+    for k, name in enumerate(_names(problem)):
+        entering, leaving = (solution.fields[k, at] for at in _ends(problem, k))
         before = energy(entering, layer.time).item()
         share = f"{energy(leaving, layer.time).item() / before:.4g}" if before else "–, for it is dark at the entrance"
         say(f"{name}: peak {entering.abs().max():.4g} in, {leaving.abs().max():.4g} out; transmitted energy {share}")
@@ -159,7 +159,7 @@ def _design(args: argparse.Namespace, say: Callable[[str], None]) -> int:
 def _result(design: Design, trained: Trained, verified: Verified) -> dict[str, Any]:
     """What result.json says of a design, in JSON's types."""
     problem = design.problem
-    output = verified.solution.fields[design.field, -1]
+    output = verified.solution.fields[design.field, _ends(problem, design.field)[1]]
     with torch.no_grad():
         free = {str(name): waveform.tolist() for name, waveform in verified.fields().items()}
 
@@ -211,9 +211,16 @@ def _figure(design: Design, verified: Verified, limit: float | None) -> Any:
         depth = optical_depth(design.problem, design.field)
         title += f"; the limit for any pulses at optical depth {depth:.4g} is {100 * limit:.2f} %"
     fields = verified.solution.fields
-    inputs = dict(zip(_names(design.problem), fields[:, 0], strict=True))
-    return plotting.design_figure(verified.solution.time, inputs, fields[design.field, -1], stored=stored,
-                                  after=design.after, title=title)  # fmt: skip
+    ends = [_ends(design.problem, k) for k in range(len(fields))]
+    inputs = {name: fields[k, ends[k][0]] for k, name in enumerate(_names(design.problem))}
+    output = fields[design.field, ends[design.field][1]]
+    return plotting.design_figure(verified.solution.time, inputs, output, stored=stored, after=design.after,
+                                  title=title)  # fmt: skip
+
+
+def _ends(problem: Problem, field: int) -> tuple[int, int]:
+    """Indices of the positions at which a field enters and leaves."""
+    return (-1, 0) if problem.fields[field].counter_propagating else (0, -1)
 
 
 def _names(problem: Problem) -> list[str]:

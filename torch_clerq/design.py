@@ -194,7 +194,8 @@ class Design:
 
     def log_efficiency(self, fields: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
         """The logarithm of the objective for fields (*batch, field, z, time), shape (*batch,)."""
-        return log_retrieval_efficiency(fields, time, field=self.field, after=self.after)
+        backward = self.problem.fields[self.field].counter_propagating
+        return log_retrieval_efficiency(fields, time, field=self.field, after=self.after, backward=backward)
 
     def train(
         self, *, seed: int = 0, steps: int | None = None, on_step: Callable[[int, float], bool | None] | None = None

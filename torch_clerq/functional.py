@@ -4,7 +4,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -147,7 +147,7 @@ class Request:
         tol: as in `propagate`.
         least: precision that the inputs may widen, but not narrow, where `dtype` is None.
         at: the resolution that it will run at, or None where one is to be searched.
-        **options: the other arguments of `jax_kernel.propagate.Options`.
+        **options: the other arguments of `jax_kernel.options.Options`.
     """
 
     def __init__(
@@ -214,21 +214,34 @@ class Request:
         if not torch._C._functorch.is_functorch_wrapped_tensor(fields):
             checks.warn_window(self.problem, fields.detach().numpy(), continued=self.start == "initial_density_matrix")
 
-    def errors(self, at: Resolution | MarchResolution) -> tuple[float, float]:
-        """Estimated (z, time) errors at a resolution, the worst of the batch, from the values of now."""
+    def errors(self, at: Resolution | MarchResolution, states: frozenset[str] = frozenset()) -> tuple[float, float]:
+        """Estimated (z, time) errors at a resolution, the worst of the batch, from the values of now.
+
+        They are those of the fields and of the `states`, outputs by name.
+        """
         with torch.no_grad():
-            out = self.run(at, frozenset({"z_error", "time_error"}))
+            out = self.run(at, states | {"z_error", "time_error"})
         return worst(out)
 
-    def resolve(self, resolution: Any) -> Resolution | MarchResolution:
-        """The resolution given, or for "auto" the one that meets the tolerance."""
+    def resolve(
+        self, resolution: Any, states: frozenset[str] = frozenset(), start: Resolution | None = None
+    ) -> Resolution | MarchResolution:
+        """The resolution given, or for "auto" the one at which the fields and the states meet the tolerance.
+
+        Args:
+            resolution: as in `propagate`.
+            states: the states by name of output that are to meet the tolerance, too.
+            start: where the search starts, by default at a guess.
+        """
         if self.options.scheme == "march":
             return march_options.choose(
                 self.problem, resolution, lambda at: self.errors(at)[0], self.tol, self.options.step
             )
         if isinstance(resolution, str) and resolution == "auto":
-            start = first_guess(self.problem, "interaction_strengths" in self.given.params)
-            return search(self.errors, self.tol, start, time_is_fixed=not self.options.on_grid)
+            strengths = "interaction_strengths" in self.given.params
+            start = start or first_guess(self.problem, strengths, self.options.solver)
+            errors = partial(self.errors, states=states)
+            return search(errors, self.tol, start, time_is_fixed=not self.options.on_grid)
         return check_resolution(resolution)
 
 

@@ -71,7 +71,7 @@ def log_energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None =
 
 
 def retrieval_efficiency(
-    fields: torch.Tensor, time: torch.Tensor, *, field: int = 0, after: float | None = None
+    fields: torch.Tensor, time: torch.Tensor, *, field: int = 0, after: float | None = None, backward: bool = False
 ) -> torch.Tensor:
     """Energy that leaves the medium from a time on, per energy that entered it at any time.
 
@@ -80,6 +80,7 @@ def retrieval_efficiency(
         time: its time grid, shape (time,).
         field: index of the stored field.
         after: when retrieval begins; None counts the whole output, which makes it the transmission.
+        backward: whether the field enters at the last position, as a counter-propagating one does.
 
     Returns:
         The efficiency, shape (*batch,).
@@ -90,11 +91,11 @@ def retrieval_efficiency(
         >>> retrieval_efficiency(fields, torch.linspace(0.0, 4.0, 5), after=3.0).item()
         0.25
     """
-    return log_retrieval_efficiency(fields, time, field=field, after=after).exp()
+    return log_retrieval_efficiency(fields, time, field=field, after=after, backward=backward).exp()
 
 
 def log_retrieval_efficiency(
-    fields: torch.Tensor, time: torch.Tensor, *, field: int = 0, after: float | None = None
+    fields: torch.Tensor, time: torch.Tensor, *, field: int = 0, after: float | None = None, backward: bool = False
 ) -> torch.Tensor:
     """The natural logarithm of `retrieval_efficiency`, whose gradients are of order one however little is retrieved.
 
@@ -105,6 +106,7 @@ def log_retrieval_efficiency(
         time: its time grid, shape (time,).
         field: index of the stored field.
         after: when retrieval begins.
+        backward: whether the field enters at the last position.
 
     Returns:
         The logarithm, shape (*batch,).
@@ -116,7 +118,8 @@ def log_retrieval_efficiency(
         -93.49
     """
     light = fields[..., field, :, :]
-    return log_energy(light[..., -1, :], time, after=after) - log_energy(light[..., 0, :], time)
+    entrance, end = (-1, 0) if backward else (0, -1)
+    return log_energy(light[..., end, :], time, after=after) - log_energy(light[..., entrance, :], time)
 
 
 def optical_depth(problem: Problem, field: int | str = 0) -> float | None:

@@ -11,7 +11,7 @@ from jax_kernel import parameters, pulses
 from jax_kernel.doppler import level_doppler_slopes
 from jax_kernel.prepare import upper_levels
 from jax_kernel.problem import Problem
-from jax_kernel.propagate import requested
+from jax_kernel.propagate import STATE_OUTPUTS, requested
 from jax_kernel.resolution import MarchResolution, Resolution
 from jax_kernel.solution import Solution
 
@@ -27,6 +27,8 @@ from .functional import (
     worst,
 )
 from .parametrisations import Parametrisation
+
+STATES = frozenset(STATE_OUTPUTS)
 
 
 class TorchPropagator(nn.Module):
@@ -106,6 +108,7 @@ class TorchPropagator(nn.Module):
         self.options = options | {"solver": solver if isinstance(solver, str) else first.options.solver}
         auto = isinstance(resolution, str) and resolution == "auto"
         self.resolution = None if auto else first.resolve(resolution)
+        self.resolved: frozenset[str] | None = frozenset() if auto and scheme == "cross" else None
         self.parametrisations: dict[str, Parametrisation | None] = {}
         self.watch = Watch()
         self.register_buffer("time", torch.as_tensor(problem.time, dtype=dtype), persistent=False)
@@ -239,27 +242,33 @@ class TorchPropagator(nn.Module):
 
         Args:
             input_fields: as in `forward`.
-            outputs: names among "density_matrix", "populations" and "coherences".
+            outputs: names among "density_matrix", "populations", "coherences" and "final_state". A resolution that was
+                searched for the fields is searched on for these.
             **params: as in `forward`.
 
         Returns:
             A `Solution` of tensors.
         """
-        request, at = self._request(input_fields, params)
-        out = request.run(at, requested(outputs))
+        wanted = requested(outputs)
+        request, at = self._request(input_fields, params, wanted & STATES)
+        out = request.run(at, wanted)
         request.warn_window(out["fields"])
         self.watch.warn(*worst(out), request.tol, at)
         return to_solution(out, request, at)
 
-    def _request(self, input_fields: Any, params: dict[str, Any]) -> tuple[Request, Resolution | MarchResolution]:
-        """One checked call and its resolution, which is searched now if it has not been yet."""
+    def _request(
+        self, input_fields: Any, params: dict[str, Any], states: frozenset[str] = frozenset()
+    ) -> tuple[Request, Resolution | MarchResolution]:
+        """One checked call and its resolution, searched now if it has not been yet for the fields and these states."""
         check_device("The module", self.time.device)
         params = self._merged(params)
         request = Request(
             self.problem, input_fields, params, dtype=None, least=self.dtype, at=self.resolution, **self.options
         )
-        if self.resolution is None:
-            self.resolution = request.resolve("auto")
+        if self.resolution is None or (self.resolved is not None and not states <= self.resolved):
+            self.resolved = states | (self.resolved or frozenset())
+            at = self.resolution if isinstance(self.resolution, Resolution) else None
+            self.resolution = request.resolve("auto", self.resolved, at)
         return request, self.resolution
 
     def _merged(self, params: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ GAUSSIAN = (np.exp(-4 * np.log(2) * TIME**2) * np.exp(2j * TIME))[None, None]
 @pytest.fixture
 def fresh_warnings():
     """No problem has been warned of before."""
-    checks._warned.cache_clear()
+    checks._seen.cache_clear()
 
 
 @pytest.mark.parametrize("times", [7, 8, 9, 10, 61])

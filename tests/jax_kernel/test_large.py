@@ -42,7 +42,7 @@ OPERATORS = {"none": (), "sparse": (((0, 1), (1, 1)),), "dense": (((0, 1), (1, 0
 
 def both(name, start="populations", operators="none"):
     """The two structures of a case, and random coefficients and arrays."""
-    n, fields, pairs, channels = CASES[name]
+    n, fields, pairs, channels, *_ = CASES[name]
     parts = (n, fields, pairs, channels, STARTS[start](n), OPERATORS[operators])
     unrolled, blocks = (Structure.build(*parts, unrolled=kind) for kind in (True, False))
     assert replace(blocks, unrolled=True) == unrolled

@@ -276,7 +276,7 @@ def test_float32(x64):
 
 
 REFUSED = [
-    ({"resolution": Resolution(8, 1)}, r"`resolution` must be left out with scheme=\"march\""),
+    ({"resolution": Resolution(8, 1)}, r"`resolution` must be a MarchResolution or left out with scheme=\"march\""),
     ({"memory": "lean"}, "`memory` must be left out .* `strategy`"),
     ({"step": "rk4"}, "`step` must be one of 'ab', 'euler', but is 'rk4'"),
     ({"strategy": "s1"}, "`strategy` must be one of"),

@@ -153,10 +153,14 @@ REFUSED = [
         np.array([[1, 1j, 0], [1j, 0, 0], [0, 0, 0]])[None, None],
         r"must be Hermitian in its levels, but differs .* by 2",
     ),
-    (np.diag([1.5, -0.5, 0])[None, None], r"must have no negative eigenvalue, but has -0\.5"),
+    (np.diag([1.5, -0.5, 0])[None, None], r"must have populations of at least 0, but has -0\.5"),
     (
         np.diag([1.0, 0, 0]),
         r"must have shape \(\*batch, z, class, level, level\) .* \(9, 5, 3, 3\), where z and class may",
+    ),
+    (
+        np.array([[0.9, 0.5, 0], [0.5, 0.1, 0], [0, 0, 0]])[None, None],
+        r"coherences of at most the root .* exceeds it by 0\.2",
     ),
     (np.full((1, 1, 3, 3), np.nan), r"must be finite, but has nan"),
 ]

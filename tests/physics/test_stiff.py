@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_kernel import Problem, Resolution, exponential, propagate, stiffness
+from jax_kernel import Problem, Resolution, choose_resolution, exponential, propagate, stiffness
 from jax_kernel.options import Options
 from jax_kernel.parameters import arrange
 from tests.physics import closed_forms, solving
@@ -146,3 +146,13 @@ def test_the_choice_follows_the_values_that_are_given():
     assert chosen(decay_scale=400.0) == "exponential"
     assert chosen(energies=[0.0, 0.0, 1e-3]) == "runge-kutta"
     assert [chosen(Resolution(8, n), detunings=[0.0, 20.0]) for n in (1, 8)] == ["exponential", "runge-kutta"]
+
+
+def test_the_solver_of_a_search_holds_under_jit():
+    """A detuning that is traced cannot be looked at; the resolution knows the solver that it was found with."""
+    problem = doppler_lambda()
+    far = jnp.asarray([0.0, 0.2, 300.0])
+    at = choose_resolution(problem, {"level_detunings": far}, tol=1e-3)
+    assert at.solver == "exponential"
+    run = jax.jit(lambda x: propagate(problem, {"level_detunings": x}, resolution=at).fields)
+    assert jnp.all(jnp.isfinite(run(far)))
