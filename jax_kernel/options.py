@@ -73,19 +73,14 @@ class Options:
 
     @property
     def on_grid(self) -> bool:
-        """Whether the steps are those of the fixed grid."""
+        """Whether the steps are those of the fixed grid, whose time error is estimated."""
         return self.scheme == "cross" and isinstance(self.solver, str)
-
-    @property
-    def estimates_time(self) -> bool:
-        """Whether a run comes with an estimate of its time error; elsewhere rtol and atol bound it."""
-        return self.on_grid
 
     def solver_options(self) -> SolverOptions | str:
         """What the adaptive path needs, or the name of the solver of the fixed grid."""
         if self.on_grid:
             return self.solver
-        return SolverOptions(self.solver, *self.tolerances(), self.max_steps or 100_000)
+        return SolverOptions(self.solver, *self.tolerances(), self.max_steps or march_options.MOST_STEPS)
 
     def tolerances(self) -> tuple[float, float]:
         """(rtol, atol) of a step, by default by precision."""

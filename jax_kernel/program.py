@@ -90,7 +90,7 @@ def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> di
 
     Args:
         program: the static part.
-        numbers: the problem's arrays that are not parameters, see `numbers_of`.
+        numbers: the problem's arrays that are not parameters, from `jax_kernel.prepare`.
         params: every parameter by name and `input_fields`; leading axes beyond a parameter's own are batch axes and
             broadcast against each other.
 

@@ -17,6 +17,7 @@ from .prepare import COMPLEX, prepare, start_parameter, to_arrays
 from .problem import Problem
 from .program import batch_shape, executable
 from .resolution import (
+    IMPLICIT,
     SOLVER_CURE,
     MarchResolution,
     Resolution,
@@ -236,9 +237,10 @@ def check_fields(fields: np.ndarray, problem: Problem, at: Resolution | MarchRes
         z, t = problem.z[lost.any(1)][0], problem.time[lost.any(0)][0]
         if not options.on_grid:
             raise ResolutionError(f"The solver must reach t_max, but gave up before t = {t:g}: {SOLVER_CURE}.")
+        cure = IMPLICIT if options.solver == "exponential" else f'solver="exponential" or {IMPLICIT}'
         raise ResolutionError(
             f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or, "
-            'if the problem is stiff, give solver="exponential" or an implicit one, such as diffrax.Kvaerno5().'
+            f"if the problem is stiff, give {cure}."
         )
 
 

@@ -10,7 +10,8 @@ from .errors import ProblemError, ResolutionError, ResolutionWarning, warn
 from .problem import Problem
 
 Z_LADDER = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-SOLVER_CURE = "raise `max_steps`, loosen `rtol` and `atol`, or take an implicit solver, such as diffrax.Kvaerno5()"
+IMPLICIT = "an implicit `solver`, such as diffrax.Kvaerno5()"
+SOLVER_CURE = f"raise `max_steps`, loosen `rtol` and `atol`, or take {IMPLICIT}"
 T_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
@@ -132,10 +133,11 @@ def search(
         if next_t is None or next_z is None:
             break
         at = Resolution(next_z, next_t, at.solver)
+    cure = IMPLICIT if at.solver == "exponential" else f'solver="exponential" or {IMPLICIT}'
     raise ResolutionError(
         f"Argument `tol` must be within reach of the grid, but {tol:g} is not: at {tested} the estimated errors are "
         f"{z_error:.1e} (z) and {time_error:.1e} (time) of the peak; refine the problem's t_steps, raise `tol`, or, "
-        'if the problem is stiff, give solver="exponential" or an implicit one, such as diffrax.Kvaerno5().'
+        f"if the problem is stiff, give {cure}."
     )
 
 

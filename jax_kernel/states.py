@@ -23,7 +23,11 @@ def start(structure: Structure, numbers, params, path, nodes) -> Float[Array, "c
 
 
 def _at_nodes(given, numbers, params, path, nodes) -> Complex[Array, "z class level level"]:
-    """A state given at the stored positions, at the z-nodes: by the not-a-knot cubic spline in the optical path."""
+    """A state given at the stored positions, at the z-nodes, by a spline in the optical path.
+
+    Its degree is 7 for the problem's own profile, and 3, which JAX can trace, for samples of the density. Local
+    polynomials would do with fewer derivatives, and their kinks would ask for many nodes.
+    """
     if given.shape[0] == 1:
         return given
     parts = jnp.stack([jnp.real(given), jnp.imag(given)])
@@ -37,7 +41,7 @@ def _at_nodes(given, numbers, params, path, nodes) -> Complex[Array, "z class le
 
 
 def to_nodes(path: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """The matrix of that spline, shape (node, z), for positions of optical path `path`.
+    """The matrix of the spline of degree 7, shape (node, z), for positions of optical path `path`.
 
     Of positions with one optical path, between which there is no medium, the one next to the medium counts.
     """

@@ -198,7 +198,7 @@ class Request:
             self.problem, at, self.options, outputs, self.given.sampled, self.edges, self.start, self.batch_size
         )
         fn = _Flat(prepared.program, self.tree, self.from_tensor)
-        names = sorted(outputs - (set() if self.options.estimates_time else {"time_error"}))
+        names = sorted(outputs - (set() if self.options.on_grid else {"time_error"}))
         out = dict(zip(names, bridge.call(fn, (prepared.numbers, self.fixed), self.tensors), strict=True))
         if "fields" in out and not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
             fields = out["fields"].detach().numpy()
