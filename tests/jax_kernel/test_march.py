@@ -114,10 +114,9 @@ def test_reverse_is_forward_is_differences_for_every_parameter(x64):
         assert min(errors) < 1e-8, (key, errors)
 
 
-def test_strategies_and_modes_give_the_same_gradient(x64):
+def test_strategies_give_the_same_gradient(x64):
     problem = small()
     point = parameters(problem)
-    along = direction(point)
     gradients = [
         jax.jit(jax.grad(objective(problem, **TIGHT, **options)))(point)
         for options in ({"strategy": "s2"}, {"strategy": "s3"}, {"strategy": "s4", "checkpoints": 6})
@@ -125,9 +124,6 @@ def test_strategies_and_modes_give_the_same_gradient(x64):
     for other in gradients[1:]:
         for a, b in zip(jax.tree.leaves(gradients[0]), jax.tree.leaves(other), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-    forward = objective(problem, **TIGHT, mode="forward")
-    derivative = jax.jit(lambda point: jax.jvp(forward, (point,), (along,))[1])(point)
-    np.testing.assert_allclose(derivative, product(gradients[0], along), rtol=1e-8)
 
 
 def test_gradients_of_march_and_cross_approach_each_other_in_second_order(x64):
@@ -139,12 +135,11 @@ def test_gradients_of_march_and_cross_approach_each_other_in_second_order(x64):
     problem = small(z_steps=1, t_steps=120, velocity_classes=None, probe={"rabi_freq": 0.5})
     cross = jax.grad(lambda g: energy(problem, g, resolution=Resolution(16, 8), tol=1.0))(g)
     errors = []
-    for inner in (4, 8, 16):
+    for inner in (4, 12):
         finer = dataclasses.replace(problem, z_steps_inner=inner)
         marched = jax.grad(lambda g, p=finer: energy(p, g, **MARCH))(g)
         errors.append(float(jnp.max(jnp.abs(marched - cross)) / jnp.max(jnp.abs(cross))))
-    assert 3 < errors[0] / errors[1] < 5.5, errors
-    assert 3 < errors[1] / errors[2] < 5.5, errors
+    assert 6 < errors[0] / errors[1] < 14, errors
 
 
 @pytest.mark.parametrize("n_steps", [30, 40, 90])
