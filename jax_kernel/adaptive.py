@@ -32,6 +32,13 @@ def largest(error):
     return jnp.max(jnp.abs(error))
 
 
+def step_sizes(options: SolverOptions, interval, jumps) -> diffrax.AbstractStepSizeController:
+    """Adaptive steps of at most one interval of the time grid, so that no pulse is stepped over, that stop at jumps."""
+    controller: diffrax.AbstractStepSizeController
+    controller = diffrax.PIDController(rtol=options.rtol, atol=options.atol, norm=largest, dtmax=interval)
+    return diffrax.ClipStepSizeController(controller, jump_ts=jumps) if jumps.size else controller
+
+
 def integrate(
     options: SolverOptions, coefficients, state, drive, time, jumps, *, structure, running, want_average
 ) -> Run:
@@ -59,9 +66,6 @@ def integrate(
         return observe(structure, want_average, coefficients, y)
 
     interval = time[1] - time[0]
-    controller = diffrax.PIDController(rtol=options.rtol, atol=options.atol, norm=largest, dtmax=interval)
-    if jumps.size:
-        controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(slope),
         options.solver,
@@ -70,7 +74,7 @@ def integrate(
         interval / 10,
         state,
         saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=time, fn=seen), diffrax.SubSaveAt(t1=True)]),
-        stepsize_controller=controller,
+        stepsize_controller=step_sizes(options, interval, jumps),
         max_steps=options.max_steps,
         throw=False,
     )

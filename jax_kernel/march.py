@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from . import pulses, rhs
-from .adaptive import largest
+from .adaptive import step_sizes
 from .generator import Structure
 from .integrate import Observed, observe
 from .march_options import BLOW_UP, MarchOptions
@@ -170,15 +170,12 @@ def solve_slice(
         return observe(structure, want_average, coefficients, y)
 
     settings, interval = options.solver, time[1] - time[0]
-    controller: Any
+    controller: diffrax.AbstractStepSizeController
     if options.n_steps is None:
-        first, most = interval / 10, settings.max_steps
-        controller = diffrax.PIDController(rtol=settings.rtol, atol=settings.atol, norm=largest, dtmax=interval)
-    else:
+        first, most, controller = interval / 10, settings.max_steps, step_sizes(settings, interval, jumps)
+    else:  # with no jump in the window
         first, most = (time[-1] - time[0]) / options.n_steps, options.n_steps + 2
         controller = diffrax.ConstantStepSize()
-    if jumps.size and options.n_steps is None:  # constant steps have no jump in the window
-        controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(slope),
         settings.solver,
