@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.linalg import solve_banded
 
+from . import pulses
 from .errors import WindowWarning, warn
 from .problem import Problem
 
@@ -86,7 +87,7 @@ def time_grid_error(fields: np.ndarray) -> float:
         >>> print(f"{time_grid_error(gaussian):.1e} {time_grid_error(gaussian[..., ::5]):.1e}")
         4.3e-04 1.4e-01
     """
-    return _grid_error(fields, 2)
+    return _grid_error(np.asarray(fields), 2)
 
 
 def suggested_t_steps(fields: np.ndarray) -> int:
@@ -134,7 +135,7 @@ def window_edge_change(fields: np.ndarray) -> float:
         >>> print(f"{window_edge_change(gaussian):.1e} {window_edge_change(gaussian[..., :26]):.1e}")
         1.7e-09 2.6e-01
     """
-    return max(_edge_changes(fields))
+    return max(_edge_changes(np.asarray(fields)))
 
 
 @dataclass
@@ -153,8 +154,8 @@ def _seen(problem: Problem) -> _Seen:
 def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False) -> None:
     """Warn of a time grid that is too coarse, above 0.1, and of a window that cuts light off, above 0.2.
 
-    Each is warned of once for a problem, and measured no more after that; of solutions without fault the first,
-    second, fourth, eighth and so on are measured.
+    Each is warned of once for a problem, the grid only where no pulse jumps within the window, and measured no more
+    after that; of solutions without fault the first, second, fourth, eighth and so on are measured.
 
     Args:
         problem: what was solved.
@@ -180,7 +181,9 @@ def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False
     if seen.solutions & (seen.solutions - 1):
         return
     warned = seen.warned
-    if "grid" not in warned and (error := time_grid_error(fields)) > GRID_LIMIT:
+    inside = (t for f in problem.fields for t in pulses.jumps(f.envelope.name, dict(f.envelope.args)))
+    smooth = not any(problem.t_min < t < problem.t_max for t in inside)  # no grid resolves a jump
+    if smooth and "grid" not in warned and (error := time_grid_error(fields)) > GRID_LIMIT:
         warned.add("grid")
         warn(
             f"The time grid is too coarse for the light: every other time misses up to {100 * error:.0f} % of a field "

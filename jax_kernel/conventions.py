@@ -5,15 +5,20 @@ ladder or a Λ. In the frame that rotates with the light each level's energy is 
 the detuning of the light between them; `accumulated` is that sum.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from . import doppler
-from .errors import ConventionWarning, ResolutionWarning, warn
+from .elements import VelocityClasses
+from .errors import ConventionWarning, WindowWarning, warn
 from .problem import Problem
 from .reading import show
+
+GRID_ECHO = 0.05
+"""Error of a coherence above which a grid of velocity classes is warned of."""
 
 
 @lru_cache(maxsize=256)
@@ -21,15 +26,37 @@ def warn_once(problem: Problem) -> None:
     """Warn of everything in a problem that probably means something else, with the remedy."""
     for text in [*_reversed_pairs(problem), *_levels(problem)]:
         warn(text, ConventionWarning)
-    classes = problem.velocity_classes
-    if classes is not None and classes.quadrature is not None:
-        error = doppler.echo(problem)
-        if error > classes.thermal_delta_echo_tolerance:
-            warn(
-                f"The {classes.nodes} velocity classes rephase within the time window (a wrong echo of {error:.1e} of "
-                "the coherence): raise `velocity_classes.nodes`, or `thermal_delta_echo_tolerance` if that is enough.",
-                ResolutionWarning,
-            )
+    if problem.velocity_classes is not None:
+        _warn_of_classes(problem, problem.velocity_classes)
+
+
+def _warn_of_classes(problem: Problem, classes: VelocityClasses) -> None:
+    """Warn of velocity classes that are not the thermal distribution for as long as the time window lasts."""
+    width, count = classes.thermal_width, len(problem.doppler_shifts)
+    grid = (f"`thermal_delta_min` {-3.5 * width:g}, `thermal_delta_max` {3.5 * width:g} and `thermal_delta_spacing` "
+            '"auto"')  # fmt: skip
+    if count == 1 and classes.quadrature is None:
+        text = f"A `thermal_width` without a grid is one velocity class at rest: give {grid}."
+        warn(text, WindowWarning)
+        return
+    error = doppler.echo(problem)
+    if error <= (classes.thermal_delta_echo_tolerance if classes.quadrature else GRID_ECHO):
+        return
+    cure = f"give {grid}"
+    if classes.quadrature is not None:
+        enough = next((n for n in (50, 100, 200, 300) if n > count and _echo_of(problem, n) < error / 1e3), None)
+        cure = f"raise `nodes` to {enough}" if enough else f"in place of `quadrature` {cure}"
+    warn(
+        f"The {count} velocity classes miss the thermal distribution or rephase within the time window (a coherence is "
+        f"wrong by up to {error:.1e}): {cure}.",
+        WindowWarning,
+    )
+
+
+def _echo_of(problem: Problem, nodes: int) -> float:
+    assert problem.velocity_classes is not None
+    classes = dataclasses.replace(problem.velocity_classes, nodes=nodes)
+    return doppler.echo(dataclasses.replace(problem, velocity_classes=classes))
 
 
 def accumulated(problem: Problem, per_field: Sequence[float]) -> np.ndarray | None:
@@ -114,16 +141,24 @@ def _components(levels: set[int], pairs: Sequence[tuple[int, int]]) -> list[set[
 
 
 def _reversed_pairs(problem: Problem) -> list[str]:
-    """Pairs whose first level is another field's upper one, and whose second is another's lower one or populated."""
+    """Pairs whose first level is another field's upper one, and whose second is another's lower one or populated.
+
+    Also those whose first level decays to the second, and not the other way.
+    """
     texts = []
     for k, field in enumerate(problem.fields):
         others = [pair for j, other in enumerate(problem.fields) if j != k for pair in other.coupled_levels]
         uppers, lowers = {b for _, b in others}, {a for a, _ in others}
         for a, b in field.coupled_levels:
-            if a in uppers and (b in lowers or problem.initial_state[b] > 0):
+            down = {(start, to) for decay in problem.decays for to, start in decay.channels if decay.rate}
+            decays = (a, b) in down and (b, a) not in down
+            if (a in uppers and (b in lowers or problem.initial_state[b] > 0)) or decays:
+                why = f"{a} decays to {b}" if decays else (
+                    f"{a} is an upper level of another field and {b} a lower or populated one"
+                )  # fmt: skip
                 texts.append(
-                    f"Field {show(field.label or k)} couples [{a}, {b}] as [lower, upper], but {a} is an upper level "
-                    f"of another field and {b} a lower or populated one. The order sets the sign of the source: this "
-                    f"one amplifies what [{b}, {a}] absorbs; write [{b}, {a}] if {a} is the upper level."
+                    f"Field {show(field.label or k)} couples [{a}, {b}] as [lower, upper], but {why}. The order sets "
+                    f"the sign of the source: this one amplifies what [{b}, {a}] absorbs; write [{b}, {a}] if {a} is "
+                    "the upper level."
                 )
     return texts

@@ -27,7 +27,7 @@ class ConventionWarning(UserWarning):
 
 
 class WindowWarning(UserWarning):
-    """The problem's time grid or time window does not hold the light; the text says which to change."""
+    """The time grid, the time window or the velocity classes do not hold what happens; the text says what to change."""
 
 
 class ResolutionWarning(UserWarning):

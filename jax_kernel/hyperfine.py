@@ -442,8 +442,9 @@ class HyperfineLine:
                     frame[joined == joined[b]] += gap
                 elif miss > 1e-6:
                     way = f"{self.levels[a].label} to {self.levels[b].label}"
-                    fail(f"fields[{k}]", f"have the frequency and Doppler factor of the fields' other way from {way}",
-                         f"its detuning is {frequency:.9g} too low, its factor {doppler + 0:g}")  # fmt: skip
+                    fail(f"fields[{k}]", f"agree with the fields that lead from {way} in one frame (give them other "
+                         "pairs, by polarisation or F, or one frequency and direction)",
+                         f"its detuning differs by {frequency:.9g}, its Doppler factor by {doppler + 0:g}")  # fmt: skip
                 joined[joined == joined[b]] = joined[a]
         return (frame + 0.0).T.tolist()
 

@@ -130,8 +130,10 @@ class Keys:
         return number if number.imag else number.real
 
     def sequence(self, key: str) -> list[Any]:
-        value = () if self.get(key) is None else self.get(key)
-        if not isinstance(value, (list, tuple, np.ndarray)):
+        value: Any = () if self.get(key) is None else self.get(key)
+        if hasattr(value, "tolist"):  # an array or a tensor
+            value = value.tolist()
+        if not isinstance(value, (list, tuple)):
             self.fail(key, "be a list", f"is {show(value)}")
         return list(value)
 
@@ -234,9 +236,10 @@ def _read_field(keys: Keys, levels: int) -> Field:
             keys.fail(f"coupled_levels[{i}]", "couple two different levels", f"is [{lower}, {upper}]")
     counter = keys.flag("counter_propagating", False)
     doppler_factor = keys.number("factor_doppler_shift", -1.0 if counter else 1.0)
-    if counter and doppler_factor != -1:
-        cure = "leave it out, or set it without `counter_propagating`"
-        keys.fail("factor_doppler_shift", "be -1 where `counter_propagating` is true", f"is {doppler_factor}: {cure}")
+    if counter and doppler_factor >= 0:
+        cure = f"write {-doppler_factor:g} for this ratio of wave numbers" if doppler_factor else "leave it out for -1"
+        keys.fail("factor_doppler_shift", "be negative where `counter_propagating` is true",
+                  f"is {doppler_factor}: {cure}")  # fmt: skip
     return Field(
         label=keys.text("label", "") or "",
         coupled_levels=pairs,

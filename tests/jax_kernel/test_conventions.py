@@ -144,3 +144,12 @@ def test_every_way_in_warns(x64):
         (text,) = convention_warnings(first_use)
         assert text.endswith("write the one you mean as `system.level_detunings`.")
         assert convention_warnings(first_use) == []
+
+
+def test_a_level_that_decays_to_the_one_it_is_said_to_be_below():
+    content = {"system": {"num_states": 2, "fields": [{"coupled_levels": [[1, 0]]}],
+                          "decays": [{"rate": 1.0, "channels": [[0, 1]]}]}, "interaction_strengths": [1.0]}  # fmt: skip
+    with pytest.warns(ConventionWarning, match=r"couples \[1, 0\] as .* but 1 decays to 0.*write \[0, 1\]"):
+        conventions.warn_once.__wrapped__(Problem.from_dict(content))
+    content["system"]["decays"][0]["channels"] = [[0, 1], [1, 0]]  # a bath that is warm
+    conventions.warn_once.__wrapped__(Problem.from_dict(content))

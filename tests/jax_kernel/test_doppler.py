@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_kernel import conventions, doppler, parameters, stiffness
-from jax_kernel.errors import ProblemError, ResolutionWarning
+from jax_kernel.errors import ProblemError, WindowWarning
 from jax_kernel.options import Options
 from jax_kernel.problem import Problem, VelocityClasses
 
@@ -248,18 +248,42 @@ def test_an_echo_is_warned_of_and_more_nodes_cure_it():
         conventions.warn_once(problem)
         return doppler.echo(problem)
 
-    with pytest.warns(ResolutionWarning) as caught:
+    with pytest.warns(WindowWarning) as caught:
         few = use(12)
     (warning,) = caught
     assert str(warning.message) == (
-        f"The 12 velocity classes rephase within the time window (a wrong echo of {few:.1e} of the coherence): raise "
-        "`velocity_classes.nodes`, or `thermal_delta_echo_tolerance` if that is enough."
+        "The 12 velocity classes miss the thermal distribution or rephase within the time window (a coherence is wrong "
+        f"by up to {few:.1e}): raise `nodes` to 50."
     )
     assert use(12) == few  # a second warning would be an error
     assert use(12, thermal_delta_echo_tolerance=1.01 * few) == few
-    with pytest.warns(ResolutionWarning):
+    with pytest.warns(WindowWarning):
         use(12, thermal_delta_echo_tolerance=0.99 * few)
     assert use(60) < 1e-6 < few
+
+
+@pytest.mark.parametrize(
+    ("classes", "duration", "message"),
+    [
+        (
+            gauss_hermite(20),
+            900.0,
+            r'in place of `quadrature` give `thermal_delta_min` -.* `thermal_delta_spacing` "auto"',
+        ),
+        ({"thermal_width": 2.0}, 6.0, r"is one velocity class at rest: give `thermal_delta_min` -7, .* 7 and"),
+        ({"thermal_delta_min": -0.3, "thermal_delta_max": 0.3, "thermal_delta_steps": 20}, 6.0, "miss the thermal"),
+        ({"thermal_delta_min": -2, "thermal_delta_max": 2, "thermal_delta_steps": 4}, 6.0, "rephase within"),
+    ],
+)
+def test_classes_that_are_not_the_distribution_are_warned_of(classes, duration, message):
+    conventions.warn_once.cache_clear()
+    with pytest.warns(WindowWarning, match=message):
+        conventions.warn_once(Problem.from_dict(make_content(classes, duration=duration)))
+
+
+def test_classes_that_are_the_distribution_are_not():
+    grid = {"thermal_delta_min": -3.5, "thermal_delta_max": 3.5, "thermal_delta_spacing": "auto"}
+    conventions.warn_once.__wrapped__(Problem.from_dict(make_content(grid, duration=6.0)))
 
 
 @pytest.mark.parametrize(

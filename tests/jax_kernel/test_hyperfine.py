@@ -296,7 +296,7 @@ def test_levels_of_one_F_have_one_detuning_and_one_slope():
         assert [system["energies"][k] for k in (0, 3, 15)] == [0.0, 0.0, 0.0]
         assert all("detuning" not in field for field in system["fields"])
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
+            warnings.simplefilter("error", jax_kernel.ConventionWarning)
             conventions.warn_once.__wrapped__(problem(system, 1.0, velocity_classes=MOVING))
 
 
@@ -363,8 +363,8 @@ def test_light_without_a_frame_is_refused(fields, detuning, factor):
     last = len(fields) - 1
     with pytest.raises(
         ProblemError,
-        match=rf"`fields\[{last}\]` must have the frequency .* other way from \|F=1, m=.*> to \|F'=[12], m'=.*>, "
-        rf"but its detuning is {detuning} too low, its factor {factor}\.",
+        match=rf"`fields\[{last}\]` must agree with the fields that lead from \|F=1, m=.*> to \|F'=[12], m'=.*> in one "
+        rf"frame .*, but its detuning differs by {detuning}, its Doppler factor by {factor}\.",
     ):
         line.system(fields)
     split = line.levels[-1].energy - line.levels[line.index(1, 0, upper=True)].energy

@@ -305,9 +305,10 @@ def test_counter_propagating():
     assert read(counter_propagating=True).factor_doppler_shift == -1
     assert read(counter_propagating=True, factor_doppler_shift=-1).counter_propagating is True
     assert read(factor_doppler_shift=-0.3).factor_doppler_shift == -0.3
-    for factor in (1, 1.0, 0.5, 0, -0.5):  # clerq refuses the positive ones and silently replaces the others by -1
+    assert read(counter_propagating=True, factor_doppler_shift=-780 / 480).factor_doppler_shift == -1.625
+    for factor, cure in ((1, "write -1 for"), (1.625, r"write -1\.625 for this ratio"), (0, "leave it out for -1")):
         with pytest.raises(
-            ProblemError, match=r"must be -1 where `counter_propagating` is true, but is .*: leave it out"
+            ProblemError, match=f"must be negative where `counter_propagating` is true, but is .*: {cure}"
         ):
             read(counter_propagating=True, factor_doppler_shift=factor)
 
