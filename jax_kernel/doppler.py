@@ -83,18 +83,13 @@ def coherence_damping_rates(problem: Problem) -> np.ndarray:
     return rates
 
 
-def damping_per_rate(problem: Problem, *, dense: bool = True) -> np.ndarray:
-    """Half the diagonal of the sum of c^dagger c of each decay per cyclic rate, angular, shape (decay, level).
-
-    Args:
-        problem: The problem whose decays are meant.
-        dense: Whether operators of several elements count.
-    """
+def damping_per_rate(problem: Problem) -> np.ndarray:
+    """Half the diagonal of the sum of c^dagger c of each decay per cyclic rate, angular, shape (decay, level)."""
     rates = np.zeros((len(problem.decays), problem.num_states))
     for own, decay in zip(rates, problem.decays, strict=True):
         for (_, origin), factor in zip(decay.channels, decay.factors, strict=True):
             own[origin] += math.pi * factor**2
-        if decay.operator is not None and (dense or np.count_nonzero(np.asarray(decay.operator)) == 1):
+        if decay.operator is not None:
             own += math.pi * np.sum(np.abs(np.asarray(decay.operator)) ** 2, axis=0)
     return rates
 

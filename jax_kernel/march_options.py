@@ -254,25 +254,26 @@ def check_finite(fields: np.ndarray, problem: Problem, at: MarchResolution, max_
 
 
 def check_depletion(fields: np.ndarray, problem: Problem) -> None:
-    """Warn or raise where light that runs against the march is depleted, so that a march forwards is not what it does.
+    """Warn or raise where light that runs against the march changes, so that a march forwards is not what it does.
 
     Args:
         fields: finite, shape (*batch, field, z, time).
         problem: what was solved.
     """
+    strongest = np.max(np.abs(fields), axis=(-3, -2, -1)).reshape(-1)
     for k, field in enumerate(problem.fields):
         if field.factor_doppler_shift >= 0:
             continue
         peaks = np.max(np.abs(fields[..., k, :, :]), axis=-1).reshape(-1, fields.shape[-2])
-        first, last = peaks[:, 0], peaks[:, -1]
-        depletion = float(np.max(np.where(first > 0, 1 - last / np.where(first > 0, first, 1), 0), initial=0))
+        whole = np.where(peaks[:, 0] > 0, peaks[:, 0], strongest)  # dark light beside the other
+        depletion = float(np.max(np.abs(peaks - peaks[:, :1]).max(1) / np.where(whole > 0, whole, 1), initial=0))
         if depletion < DEPLETION_WARNING:
             continue
         high = depletion >= DEPLETION_ERROR
         lost = f"{depletion:.1%}" if high else f"more than {DEPLETION_WARNING:.0%}"  # one text, so that it shows once
         text = (
-            f"The counter-propagating field {field.label or k} must pass undepleted for a march, which carries it "
-            f'forwards, but loses {lost} of its peak: take scheme="cross".'
+            f"The counter-propagating field {field.label or k} must pass unchanged for a march, which carries it "
+            f'forwards, but changes by {lost} of its peak: take scheme="cross".'
         )
         if high:
             raise ResolutionError(text)

@@ -91,7 +91,7 @@ def propagate(
         scheme: "cross" or "march". A march has no `resolution` and no `memory`: its steps in z are the problem's
             `z_steps_inner`, of which "auto" searches one that meets `tol`.
         memory: "auto", "fast" or "lean": whether a gradient stores every stage or computes it again.
-        solver: on the fixed grid "runge-kutta", or "exponential", which treats detunings, splittings and decays
+        solver: on the fixed grid "runge-kutta", or "exponential", which treats detunings, splittings and Doppler shifts
             exactly, or "auto", which takes the latter where these are fast for the time grid; or a diffrax solver with
             adaptive steps, which in a march takes the place of Tsit5.
         rtol: relative tolerance of `solver`, by default 1e-8 in float64 and 1e-6 in float32.
@@ -173,6 +173,7 @@ def propagate(
     if concrete:
         fields = np.asarray(out["fields"])
         check_fields(fields, problem, at, options)
+        check_states({name: np.asarray(out[name]) for name in STATE_OUTPUTS if name in out}, at)
         checks.warn_window(problem, fields, continued=start_parameter(given) == "initial_density_matrix")
         worst = [float(np.max(out[name])) for name in ("z_error", "time_error") if name in out]
         warn_above(worst[0], worst[1] if len(worst) > 1 else None, tol, at)
@@ -242,6 +243,17 @@ def check_fields(fields: np.ndarray, problem: Problem, at: Resolution | MarchRes
             f"The solution must stay finite, but does not from z = {z:g}, t = {t:g} at {at}: raise `t_substeps`, or, "
             f"if the problem is stiff, give {cure}."
         )
+
+
+def check_states(states: Mapping[str, np.ndarray], at: Resolution | MarchResolution) -> None:
+    """Raise where the elements of a state have left what those of a density matrix can be."""
+    for name in ("populations", "density_matrix", "final_state"):
+        largest = float(np.max(np.abs(states[name]), initial=0)) if name in states else 0.0
+        if not largest < 2:
+            raise ResolutionError(
+                f"The output `{name}` must have elements of at most 1, but has {largest:.2g} at {at}: the run is "
+                'unstable; raise `t_substeps`, or take resolution="auto".'
+            )
 
 
 def _z_error(solve, kept: dict[Any, dict[str, Any]], at: MarchResolution) -> float:

@@ -43,15 +43,21 @@ def _at_nodes(given, numbers, params, path, nodes) -> Complex[Array, "z class le
 def to_nodes(path: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """The matrix of the spline of degree 7, shape (node, z), for positions of optical path `path`.
 
-    Of positions with one optical path, between which there is no medium, the one next to the medium counts.
+    Of positions closer together in it than half the widest gap, where there is little or no medium, one counts (the one
+    next to the medium): knots that crowd would let the spline swing.
     """
     end = path[-1]
     if end <= 0:
         return np.ones((len(nodes), 1)) * (np.arange(len(path)) == 0)
     path = path / end
-    first = np.concatenate([[True], np.diff(path) > 1e-12])
-    last = np.concatenate([np.diff(path) > 1e-12, [True]])
-    chosen = np.flatnonzero(np.where(path < 0.5, last, first))
+    gap, middle = np.max(np.diff(path)) / 2, int(np.searchsorted(path, 0.5))
+    chosen = [min(middle, len(path) - 1)]
+    for k in range(chosen[0] + 1, len(path)):  # outwards from the middle, so that what is passed over is at the ends
+        if path[k] >= path[chosen[-1]] + gap:
+            chosen.append(k)
+    for k in range(chosen[0] - 1, -1, -1):
+        if path[k] <= path[chosen[0]] - gap:
+            chosen.insert(0, k)
     matrix = np.zeros((len(nodes), len(path)))
     degree = min(7, (len(chosen) - 2) // 2 * 2 + 1)
     matrix[:, chosen] = make_interp_spline(path[chosen], np.eye(len(chosen)), k=degree)(nodes)

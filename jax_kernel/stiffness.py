@@ -1,4 +1,7 @@
-"""Whether the diagonal of the generator is fast for the time grid, which decides on the solver."""
+"""Whether coherences turn fast for the time grid, which decides on the solver.
+
+Decay does not count: where it is fast, the light and the populations that it feeds follow it, which no diagonal holds.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,14 +17,13 @@ from .problem import Problem
 from .resolution import Resolution, longest_step
 
 STIFF = 20.0
-"""Largest |λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta: benchmarks/stiff.py measured it."""
+"""Largest |Im λ|Δt of an interval Δt of the time grid that is left to Runge–Kutta: benchmarks/stiff.py measured it."""
 
 UNSTABLE = 3.3
 """Largest |λ|h of a step h at which Runge–Kutta is stable whatever the phase of λ (Carpenter and Kennedy 1994)."""
 
 _RATES = (
-    "energies", "detunings", "decay_rates", "decay_scale", "b_field", "thermal_width", "level_detunings",
-    "level_doppler_slopes",
+    "energies", "detunings", "b_field", "thermal_width", "level_detunings", "level_doppler_slopes",
 )  # fmt: skip
 
 
@@ -52,18 +54,13 @@ def _own(problem: Problem, start: str) -> float:
 
 
 def fastest(problem: Problem, start: str, values: Mapping[str, Any]) -> float:
-    """The largest |λ| on the diagonal of the generator, angular; `values` take the place of the problem's own.
-
-    The damping of dense operators does not count, for no solver of the fixed grid treats it exactly.
-    """
+    """The largest |Im λ| on the diagonal of the generator, angular; `values` take the place of the problem's own."""
     merged = parameters.defaults(problem) | dict(values)
     detunings = merged.get("level_detunings", np.asarray(merged["detunings"]) @ upper_levels(problem))
     energies = np.asarray(merged["energies"]) - detunings
     if problem.b_field is not None:
         energies = energies + np.asarray(merged["b_field"])[..., None] * np.asarray(problem.b_field.shifts)
     slopes = np.asarray(merged.get("level_doppler_slopes", doppler.level_doppler_slopes(problem)))
-    rates = np.asarray(merged["decay_rates"]) * np.asarray(merged["decay_scale"])[..., None]
-    damping = rates @ doppler.damping_per_rate(problem, dense=False)
     first, second = np.asarray(structure_of(problem, start).coherences, int).reshape(-1, 2).T
     farthest = np.max(np.abs(problem.doppler_shifts))
     classes = problem.velocity_classes
@@ -71,8 +68,4 @@ def fastest(problem: Problem, start: str, values: Mapping[str, Any]) -> float:
         farthest = farthest * np.asarray(merged["thermal_width"])[..., None] / classes.thermal_width
     rotation = np.abs(energies[..., first] - energies[..., second])
     rotation = rotation + np.abs(slopes[..., first] - slopes[..., second]) * farthest
-    return max(
-        2 * np.pi * float(np.max(rotation, initial=0)),
-        float(np.max(damping[..., first] + damping[..., second], initial=0)),
-        2 * float(np.max(damping, initial=0)),
-    )
+    return 2 * np.pi * float(np.max(rotation, initial=0))

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from jax_kernel import checks, conventions, march_options, parameters, pulses, stiffness
 from jax_kernel.errors import NotYetError, ProblemError
@@ -17,7 +18,7 @@ from jax_kernel.options import Options
 from jax_kernel.prepare import prepare, start_parameter, to_arrays
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, run
-from jax_kernel.propagate import check_fields, check_problem, check_tolerance
+from jax_kernel.propagate import STATE_OUTPUTS, check_fields, check_problem, check_states, check_tolerance
 from jax_kernel.resolution import MarchResolution, Resolution, first_guess, longest_step, search, warn_above
 from jax_kernel.solution import Solution
 
@@ -97,7 +98,7 @@ def _look(problem: Problem) -> Callable[[str, torch.Tensor], Any]:
     edges = {f"pulse_args[{k}].{key}" for k, keys in named for key in keys}
 
     def look(name: str, tensor: torch.Tensor) -> Any:
-        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        wrapped = is_functorch_wrapped_tensor(tensor)
         if wrapped or (name in edges and tensor.requires_grad and torch.is_grad_enabled()):
             return jax.ShapeDtypeStruct(tuple(tensor.shape), np.dtype(str(tensor.dtype).removeprefix("torch.")))
         return tensor.numpy(force=True)
@@ -200,10 +201,12 @@ class Request:
         fn = _Flat(prepared.program, self.tree, self.from_tensor)
         names = sorted(outputs - (set() if self.options.on_grid else {"time_error"}))
         out = dict(zip(names, bridge.call(fn, (prepared.numbers, self.fixed), self.tensors), strict=True))
-        if "fields" in out and not torch._C._functorch.is_functorch_wrapped_tensor(out["fields"]):
+        if "fields" in out and not is_functorch_wrapped_tensor(out["fields"]):
             fields = out["fields"].detach().numpy()
             if isinstance(at, MarchResolution) or not np.isfinite(fields.view(self.options.dtype)).all():
                 check_fields(fields, self.problem, at, self.options)
+        states = {name: out[name].detach() for name in STATE_OUTPUTS if name in out and "fields" in out}
+        check_states({k: x.numpy() for k, x in states.items() if not is_functorch_wrapped_tensor(x)}, at)
         estimates = {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
         if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest:
             estimates["time_error"] = torch.full_like(estimates["time_error"], math.inf)  # the twin may miss it, too
@@ -211,7 +214,7 @@ class Request:
 
     def warn_window(self, fields: torch.Tensor) -> None:
         """Warn, once for a problem, of a time grid or a window that does not hold the light."""
-        if not torch._C._functorch.is_functorch_wrapped_tensor(fields):
+        if not is_functorch_wrapped_tensor(fields):
             checks.warn_window(self.problem, fields.detach().numpy(), continued=self.start == "initial_density_matrix")
 
     def errors(self, at: Resolution | MarchResolution, states: frozenset[str] = frozenset()) -> tuple[float, float]:

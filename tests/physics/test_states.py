@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from jax_kernel import Problem, ProblemError, Resolution, propagate
+from jax_kernel import Problem, ProblemError, Resolution, ResolutionError, propagate, states
+from jax_kernel.medium import optical_path
+from jax_kernel.quadrature import gauss
 from tests.physics import closed_forms, solving
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -180,3 +182,28 @@ def test_two_starts_are_refused():
     params = {"initial_density_matrix": state, "number_density": np.zeros(9)}
     with pytest.raises(ProblemError, match=r"`number_density` must be positive .* but has 0"):
         propagate(problem, params)
+
+
+@pytest.mark.parametrize("density", [("gaussian", {"ampl": 1.0, "centre": 0.5, "fwhm": 0.2}),
+                                     ("ramp_onoff", {"ampl": 1.0, "on": 0.3, "off": 0.7, "fwhm": 0.2}),
+                                     ("square", {"ampl": 1.0, "on": 0.299, "off": 0.7001})])  # fmt: skip
+@pytest.mark.parametrize("z_steps", [10, 20, 40, 100])
+def test_the_way_to_the_nodes_amplifies_little(density, z_steps):
+    """Knots crowd in the optical path where the medium is thin; a spline through all of them would swing by 1e14."""
+    name, args = density
+    content = thermal_lambda(0.0, 2.0, 20, z_steps).to_dict()
+    content |= {"z_min": 0.0, "z_max": 1.0, "num_density_z_func": name, "num_density_z_args": args}
+    problem = Problem.from_dict(content)
+    path, nodes = optical_path(problem), gauss(16).nodes
+    matrix = states.to_nodes(path, nodes)
+    assert np.abs(matrix).sum(1).max() < 200
+    np.testing.assert_allclose(matrix @ np.ones(z_steps + 1), 1, atol=1e-12)
+    np.testing.assert_allclose(matrix @ (path / path[-1]), nodes, atol=1e-9)
+
+
+def test_an_unstable_state_raises():
+    """Without a medium the light says nothing of it."""
+    atom = thermal_lambda(0.0, 2.0, 20, 8).to_dict() | {"interaction_strengths": [0.0, 0.0]}
+    with pytest.raises(ResolutionError, match=r"`populations` must have elements of at most 1, but has .*`t_substeps`"):
+        propagate(Problem.from_dict(atom), {"rabi_freq": np.array([500.0, 500.0])}, outputs=("populations",),
+                  resolution=Resolution(4, 1))  # fmt: skip

@@ -55,7 +55,7 @@ def test_auto_needs_no_more_steps_for_a_larger_splitting():
 
 
 def test_strong_decay():
-    """Row 2 with Γ·T of 2e3."""
+    """Row 2 with Γ·T of 2e3, which is left to Runge-Kutta: the light follows the decay, and no diagonal holds that."""
     rate = 50.0
     numbers = {"g": rate / 2, "rate": rate, "rabi": WEAK, "fwhm": 0.5, "centre": 0.0}
 
@@ -65,8 +65,7 @@ def test_strong_decay():
 
     problem = solving.two_level(solving.gaussian_pulse(0.5), rabi=WEAK, g=rate / 2, rate=rate, t_min=-2.0, t_max=4.0,
                                 t_steps=80)  # fmt: skip
-    assert stiffness.fastest(problem, "", {}) * (problem.t_max - problem.t_min) > 1.8e3
-    assert stiffness.resolved(Options(), problem, arrange(problem, {}, None), None).solver == "exponential"
+    assert stiffness.resolved(Options(), problem, arrange(problem, {}, None), None).solver == "runge-kutta"
     gradient = STRENGTH | solving.RATE | GAUSSIAN
     solving.check_row(Row(problem, closed, numbers, gradient, Resolution(12, 64)), gradient=2e-5)
 
@@ -143,7 +142,7 @@ def test_the_choice_follows_the_values_that_are_given():
     assert chosen() == "runge-kutta"
     assert chosen(detunings=[0.0, 500.0]) == "exponential"
     assert chosen(detunings=[[0.0, 0.0], [0.0, 500.0]]) == "exponential"
-    assert chosen(decay_scale=400.0) == "exponential"
+    assert chosen(decay_scale=400.0) == "runge-kutta"
     assert chosen(energies=[0.0, 0.0, 1e-3]) == "runge-kutta"
     assert [chosen(Resolution(8, n), detunings=[0.0, 20.0]) for n in (1, 8)] == ["exponential", "runge-kutta"]
 
