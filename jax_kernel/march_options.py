@@ -26,6 +26,7 @@ BLOW_UP = 1e3
 
 MOST_INNER = 512
 MOST_STEPS = 100_000
+MOST_CONSTANT = 1_000_000
 DEPLETION_WARNING, DEPLETION_ERROR = 0.01, 0.10
 
 
@@ -80,8 +81,8 @@ def check_options(options: Any) -> None:
     if options.n_steps is None:
         parameters.check_solver(options.solver, ("auto",))
         return
-    if not (is_integer(options.n_steps) and options.n_steps >= 1):
-        parameters.fail("n_steps", "be an integer of at least 1", f"is {options.n_steps!r}")
+    if not (is_integer(options.n_steps) and 1 <= options.n_steps <= MOST_CONSTANT):
+        parameters.fail("n_steps", f"be an integer from 1 to {MOST_CONSTANT}", f"is {options.n_steps!r}")
     if options.solver != "auto" and not isinstance(options.solver, diffrax.AbstractSolver):
         parameters.fail("solver", "be a diffrax solver, such as diffrax.Tsit5()", f"is {options.solver!r}")
     for name in ("rtol", "atol", "max_steps"):

@@ -58,7 +58,7 @@ def test_solve_estimates_and_searches(unwatched):
 
 
 def test_refusals():
-    with pytest.raises(ProblemError, match="`resolution` must be left out with scheme"):
+    with pytest.raises(ProblemError, match="`resolution` must be a MarchResolution or left out with scheme"):
         TorchPropagator(PROBLEM, scheme="march", resolution=Resolution(8, 1))
     with pytest.raises(ProblemError, match="`n_steps` must be left out unless scheme"):
         TorchPropagator(PROBLEM, n_steps=41)
