@@ -94,8 +94,6 @@ def accumulated(problem: Problem, per_field: Sequence[float]) -> np.ndarray | No
 def _levels(problem: Problem) -> list[str]:
     """Level detunings and Doppler slopes that do not add up along the couplings."""
     texts = []
-    signs = [1.0 if field.detuning_positive else -1.0 for field in problem.fields]
-    uppers = [{b for _, b in field.coupled_levels} for field in problem.fields]
     detunings = [field.detuning for field in problem.fields]
     factors = [field.factor_doppler_shift for field in problem.fields]
     moving = len(problem.doppler_shifts) > 1
@@ -106,10 +104,7 @@ def _levels(problem: Problem) -> list[str]:
         if getattr(problem, key) is not None or not any(per_field):
             continue
         meant = accumulated(problem, per_field)
-        rule = np.asarray([
-            sum(s * x for s, x, upper in zip(signs, per_field, uppers, strict=True) if level in upper)
-            for level in range(problem.num_states)
-        ])  # fmt: skip
+        rule = np.asarray(per_field) @ doppler.upper_levels(problem)
         if meant is not None and not _same_differences(problem, meant, rule):
             texts.append(
                 f"By clerq's rule the {what} of the fields belong to their upper levels and do not add up along the "
@@ -146,11 +141,11 @@ def _reversed_pairs(problem: Problem) -> list[str]:
     Also those whose first level decays to the second, and not the other way.
     """
     texts = []
+    down = {(start, to) for decay in problem.decays for to, start in decay.channels if decay.rate}
     for k, field in enumerate(problem.fields):
         others = [pair for j, other in enumerate(problem.fields) if j != k for pair in other.coupled_levels]
         uppers, lowers = {b for _, b in others}, {a for a, _ in others}
         for a, b in field.coupled_levels:
-            down = {(start, to) for decay in problem.decays for to, start in decay.channels if decay.rate}
             decays = (a, b) in down and (b, a) not in down
             if (a in uppers and (b in lowers or problem.initial_state[b] > 0)) or decays:
                 why = f"{a} decays to {b}" if decays else (

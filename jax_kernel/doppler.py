@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 ECHO_MARGIN = 0.75  # spacing times slope times window, at most: the echo comes after 1 / 0.75 windows
 
 
+def upper_levels(problem: Problem) -> np.ndarray:
+    """The sign s of each field's detuning on its upper levels, 0 on the others, shape (field, level)."""
+    signs = np.zeros((len(problem.fields), problem.num_states))
+    for k, field in enumerate(problem.fields):
+        signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
+    return signs
+
+
 def level_doppler_slopes(problem: Problem) -> np.ndarray:
     """How each level's energy in the rotating frame moves with the Doppler shift.
 
@@ -33,11 +41,7 @@ def level_doppler_slopes(problem: Problem) -> np.ndarray:
     """
     if problem.level_doppler_slopes is not None:
         return np.asarray(problem.level_doppler_slopes)
-    slopes = np.zeros(problem.num_states)
-    for field in problem.fields:
-        sign = 1.0 if field.detuning_positive else -1.0
-        slopes[sorted({upper for _, upper in field.coupled_levels})] -= sign * field.factor_doppler_shift
-    return slopes
+    return 0.0 - np.asarray([field.factor_doppler_shift for field in problem.fields]) @ upper_levels(problem)
 
 
 def level_damping_rates(problem: Problem) -> np.ndarray:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Complex, Float
 
 from . import rhs
 from .generator import Structure
-from .integrate import Inputs, Observed, Run, field_at_nodes, observe
+from .integrate import Inputs, Observed, Run, field_at_nodes, whole_run
 from .rhs import Coefficients
 
 STAGE_C = np.array([0.0, 0.5, 1.0])
@@ -64,9 +64,7 @@ def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stag
     if not store_stages:
         segment = jax.checkpoint(segment)
     end, seen = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
-    last = observe(structure, want_average, coefficients, end)
-    seen = jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b[None]]), seen, last)
-    return Run(seen, end)
+    return whole_run(structure, want_average, coefficients, seen, end)
 
 
 def _diagonal(structure: Structure, coefficients: Coefficients) -> Complex[Array, "component class"]:

@@ -134,6 +134,12 @@ def observe(structure: Structure, want_average: bool, coefficients: Coefficients
     return Observed(rhs.source(structure, coefficients, state), average)
 
 
+def whole_run(structure: Structure, want_average: bool, coefficients: Coefficients, seen: Observed, end) -> Run:
+    """The run of what was seen at the start of every step, (segment, step, …), and of the end, observed, too."""
+    last = observe(structure, want_average, coefficients, end)
+    return Run(jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b[None]]), seen, last), end)
+
+
 def _segment(structure: Structure, coefficients: Coefficients, running, state, drive, h):
     """Advance over the steps of one segment; also state, Ω and source at the start of every stage."""
 
@@ -162,9 +168,7 @@ def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, 
         return end, (Observed(trace.source[::STAGES], average), kept)
 
     end, (seen, kept) = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
-    last = observe(structure, want_average, coefficients, end)
-    seen = jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b[None]]), seen, last)
-    return Run(seen, end), kept
+    return whole_run(structure, want_average, coefficients, seen, end), kept
 
 
 def integrate_plain(inputs: Inputs, *, structure, running, h, want_average, store_stages=False) -> Run:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import exponential, integrate, march_options, parameters, timesteps
-from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights
+from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights, upper_levels
 from .generator import Structure
 from .medium import optical_path
 from .options import Options
@@ -182,14 +182,6 @@ def _start_elements(problem: Problem, start: str) -> Iterable[tuple[int, int]]:
     if start == "initial_density_matrix":
         return itertools.product(levels, levels)
     return [(i, i) for i in levels if start == "initial_state" or problem.initial_state[i]]
-
-
-def upper_levels(problem: Problem) -> np.ndarray:
-    """The sign s of each field's detuning on its upper levels, 0 on the others, shape (field, level)."""
-    signs = np.zeros((len(problem.fields), problem.num_states))
-    for k, field in enumerate(problem.fields):
-        signs[k, sorted({b for _, b in field.coupled_levels})] = 1.0 if field.detuning_positive else -1.0
-    return signs
 
 
 def _class_arrays(problem: Problem) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import doppler, parameters
 from .options import Options
-from .prepare import start_parameter, structure_of, upper_levels
+from .prepare import start_parameter, structure_of
 from .problem import Problem
 from .resolution import Resolution, longest_step
 
@@ -56,7 +56,7 @@ def _own(problem: Problem, start: str) -> float:
 def fastest(problem: Problem, start: str, values: Mapping[str, Any]) -> float:
     """The largest |Im λ| on the diagonal of the generator, angular; `values` take the place of the problem's own."""
     merged = parameters.defaults(problem) | dict(values)
-    detunings = merged.get("level_detunings", np.asarray(merged["detunings"]) @ upper_levels(problem))
+    detunings = merged.get("level_detunings", np.asarray(merged["detunings"]) @ doppler.upper_levels(problem))
     energies = np.asarray(merged["energies"]) - detunings
     if problem.b_field is not None:
         energies = energies + np.asarray(merged["b_field"])[..., None] * np.asarray(problem.b_field.shifts)
