@@ -18,6 +18,10 @@ class ResolutionError(PropagationError, RuntimeError):
     """The grid cannot resolve the problem: the solution did not stay finite, or no resolution reached `tol`."""
 
 
+class BridgeError(PropagationError, RuntimeError):
+    """Tensors or a process that cannot be handed to JAX as they are; the text says what to do."""
+
+
 class NotYetError(PropagationError, NotImplementedError):
     """The request is meaningful, but this version does not have it yet."""
 

@@ -1,6 +1,7 @@
 """Light through driven, decaying quantum media as a layer of a PyTorch model, with exact gradients."""
 
 from jax_kernel.errors import (
+    BridgeError,
     ConventionWarning,
     NotYetError,
     ProblemError,
@@ -13,12 +14,13 @@ from jax_kernel.problem import Problem
 from jax_kernel.resolution import MarchResolution, Resolution
 from jax_kernel.solution import Solution
 
-from .bridge import clear_cache
+from .bridge import clear_cache, jax2torch, jax_function
 from .functional import propagate
 from .parametrisations import Interval, Parametrisation, Positive
 from .propagator import TorchPropagator
 
 __all__ = [
+    "BridgeError",
     "ConventionWarning",
     "Interval",
     "MarchResolution",
@@ -35,5 +37,7 @@ __all__ = [
     "TorchPropagator",
     "WindowWarning",
     "clear_cache",
+    "jax2torch",
+    "jax_function",
     "propagate",
 ]

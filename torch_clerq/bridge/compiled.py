@@ -1,0 +1,79 @@
+"""What torch.compile and torch.export see of us: one call in the graph, inside which Python runs as ever."""
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import torch
+from torch.autograd import forward_ad
+
+from jax_kernel.errors import BridgeError
+
+_F = TypeVar("_F", bound=Callable)
+
+_numbers = itertools.count()
+_objects: "WeakValueDictionary[int, InGraph]" = WeakValueDictionary()
+
+
+class InGraph:
+    """An object whose method `traced` a compiled graph calls; the compiler knows the object by its number."""
+
+    def __init__(self):
+        super().__init__()
+        self._enlist()
+
+    def __setstate__(self, state):
+        """Restore a copy, which has a number of its own."""
+        above = getattr(super(), "__setstate__", self.__dict__.update)
+        above(state)
+        self._enlist()
+
+    def _enlist(self) -> None:
+        self.number = next(_numbers)
+        _objects[self.number] = self
+
+    def traced(self, *args: Any) -> Any:
+        """The call, on tensors that may have no values; arguments are pytrees of tensors and plain numbers."""
+        raise NotImplementedError
+
+
+def in_graph(called: InGraph, *args: Any) -> Any:
+    """Call `called.traced(*args)` while torch compiles or exports, where Dynamo does not look into it."""
+    _be_ready()
+    return _traced(called.number, args)
+
+
+def unseen(function: _F) -> _F:
+    """A function whose frames, and all frames that it leads to, torch.compile runs without a look at them.
+
+    torch.compiler.disable says the same, but imports the compiler, which takes seconds.
+    """
+    with suppress(AttributeError, TypeError):  # another torch, which then looks at them in vain
+        compiler = torch._C._dynamo.eval_frame
+        skip = compiler._FrameAction.SKIP
+        compiler.set_code_exec_strategy(function.__code__, compiler._FrameExecStrategy(skip, skip))
+    return function
+
+
+@unseen
+def _run(number: int, args: tuple) -> Any:
+    if forward_ad._current_level >= 0:
+        raise BridgeError(
+            "torch.compile loses the tangents of dual tensors: take torch.func.jvp, which it keeps, or do not compile."
+        )
+    return _objects[number].traced(*args)
+
+
+_traced: Callable = _run
+
+
+def _be_ready() -> None:
+    """Tell the compiler of `_run`, now that it is at work: to import it takes seconds."""
+    global _traced
+    if _traced is _run:
+        _traced = torch._dynamo.nonstrict_trace(_run)
+
+
+_be_ready._dynamo_marked_constant = True  # type: ignore[attr-defined]  # which Dynamo runs instead of reading it

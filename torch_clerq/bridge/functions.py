@@ -1,0 +1,289 @@
+"""Hashable functions of arrays, their derivatives and batches, which are such functions again, and their executables.
+
+JAX's cotangent of a complex number is the conjugate of PyTorch's, so complex cotangents are conjugated on the way in
+and complex gradients on the way out; both happen inside the compiled function.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from operator import floordiv, mod
+from time import perf_counter
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from . import exchange
+from .compiled import unseen
+from .exchange import dtype_of, logger
+
+SIZE_OPERATIONS = {"floordiv": floordiv, "mod": mod, "max": torch.sym_max, "min": torch.sym_min}
+"""What JAX writes sizes with, beside sums, products and powers."""
+
+Shape = tuple[Any, ...]
+"""Sizes, which are SymInts where torch traces with dynamic shapes."""
+
+SLOW = 1.0
+"""Seconds above which a compile is logged."""
+
+
+class Function(Protocol):
+    """A hashable, jittable function of arrays. Equal functions share their executables."""
+
+    @property
+    def name(self) -> str:
+        """What its nodes in a graph are called."""
+        ...
+
+    @property
+    def x64(self) -> bool:
+        """Whether it computes in 64 bit."""
+        ...
+
+    @property
+    def sharding(self) -> Any:
+        """How several JAX devices share it, or None."""
+        ...
+
+    def variant(self, derivatives: str) -> "Function":
+        """The form that has "forward" derivatives, or "any"; itself, which needs to have first ones in reverse."""
+        ...
+
+    def shapes(self, constants: Any, tensors: Sequence[torch.Tensor]) -> list[tuple[Shape, torch.dtype]]:
+        """Shapes and dtypes of the outputs, from those of the tensors alone."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+    def __call__(self, constants: Any, *arrays: jax.Array) -> tuple[jax.Array, ...]: ...
+
+
+class _Derived:
+    """What a derivative or a batch takes over from its function."""
+
+    fn: Function
+
+    @property
+    def x64(self) -> bool:
+        return self.fn.x64
+
+    @property
+    def sharding(self) -> Any:
+        return self.fn.sharding
+
+
+def _conjugate(x):
+    return jnp.conj(x) if jnp.iscomplexobj(x) else x
+
+
+def _is_inexact(x) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _bind(fn: Function, constants: Any, arrays: Sequence[jax.Array], chosen: Sequence[bool]):
+    """The function of the chosen arrays alone, and these."""
+
+    def of_chosen(*values):
+        at_hand = iter(values)
+        return fn(constants, *(next(at_hand) if c else x for x, c in zip(arrays, chosen, strict=True)))
+
+    return of_chosen, tuple(x for x, c in zip(arrays, chosen, strict=True) if c)
+
+
+@dataclass(frozen=True)
+class Vjp(_Derived):
+    """(constants, *arrays, *cotangents that are there) -> gradients of the needed arrays."""
+
+    fn: Function
+    needed: tuple[bool, ...]
+    there: tuple[bool, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.fn.name}Backward"
+
+    def variant(self, derivatives: str) -> "Vjp":
+        return Vjp(self.fn.variant("any"), self.needed, self.there)
+
+    def shapes(self, constants, tensors):
+        return [(tuple(t.shape), t.dtype) for t, need in zip(tensors, self.needed, strict=False) if need]
+
+    def __call__(self, constants, *arrays):
+        count = len(self.needed)
+        given: Iterator[Any] = iter(arrays[count:])
+        outputs, transpose = jax.vjp(*_flat(_bind(self.fn, constants, arrays[:count], self.needed)))
+
+        def bar(out, present):
+            if present:
+                return _conjugate(next(given))
+            return jnp.zeros_like(out) if _is_inexact(out) else np.zeros(out.shape, jax.dtypes.float0)
+
+        bars = tuple(bar(out, present) for out, present in zip(outputs, self.there, strict=True))
+        return tuple(_conjugate(x) for x in transpose(bars))
+
+
+@dataclass(frozen=True)
+class Jvp(_Derived):
+    """(constants, *arrays, *tangents of the moving ones) -> tangents of the outputs that have one."""
+
+    fn: Function
+    moving: tuple[bool, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.fn.name}Forward"
+
+    def variant(self, derivatives: str) -> "Jvp":
+        return Jvp(self.fn.variant(derivatives), self.moving)
+
+    def shapes(self, constants, tensors):
+        of_outputs = self.fn.shapes(constants, tensors[: len(self.moving)])
+        return [(shape, dtype) for shape, dtype in of_outputs if dtype.is_floating_point or dtype.is_complex]
+
+    def __call__(self, constants, *arrays):
+        count = len(self.moving)
+        of_moving, primals = _bind(self.fn, constants, arrays[:count], self.moving)
+        _, tangents = jax.jvp(of_moving, primals, arrays[count:])
+        return tuple(x for x in tangents if x.dtype != jax.dtypes.float0)
+
+
+@dataclass(frozen=True)
+class Batched(_Derived):
+    """The function over an axis of some of its arrays, as one program; it comes first in every output."""
+
+    fn: Function
+    axes: tuple[int | None, ...]
+
+    @property
+    def name(self) -> str:
+        return self.fn.name
+
+    def variant(self, derivatives: str) -> "Batched":
+        return Batched(self.fn.variant(derivatives), self.axes)
+
+    @staticmethod
+    def of(fn: Function, dims: Sequence[int | None], tensors: Sequence[torch.Tensor]) -> "Batched":
+        """The function over the axes that a torch transform names."""
+        return Batched(fn, tuple(None if d is None else d % t.ndim for d, t in zip(dims, tensors, strict=True)))
+
+    def shapes(self, constants, tensors):
+        sizes = [t.shape[axis] for t, axis in zip(tensors, self.axes, strict=True) if axis is not None]
+        single = [t if axis is None else t.select(axis, 0) for t, axis in zip(tensors, self.axes, strict=True)]
+        return [((sizes[0], *shape), dtype) for shape, dtype in self.fn.shapes(constants, single)]
+
+    def __call__(self, constants, *arrays):
+        return jax.vmap(partial(self.fn, constants), in_axes=self.axes)(*arrays)
+
+
+def _flat(bound):
+    of_chosen, chosen = bound
+    return of_chosen, *chosen
+
+
+def _orders(fn: Function) -> tuple[int, int]:
+    """How often a function has been differentiated in reverse and in forward mode."""
+    reverse = forward = 0
+    while isinstance(fn, _Derived):
+        reverse, forward = reverse + isinstance(fn, Vjp), forward + isinstance(fn, Jvp)
+        fn = fn.fn
+    return reverse, forward
+
+
+def vjp(fn: Function, needed: tuple[bool, ...], there: tuple[bool, ...]) -> Vjp:
+    """The reverse derivative: the function's own adjoint if it is a first derivative."""
+    return Vjp(fn.variant("any") if any(_orders(fn)) else fn, needed, there)
+
+
+def jvp(fn: Function, moving: tuple[bool, ...]) -> Jvp:
+    """The forward derivative."""
+    return Jvp(fn.variant("any" if _orders(fn)[0] else "forward"), moving)
+
+
+class Executable:
+    """A function and its compiled form."""
+
+    __slots__ = ("fn", "jitted", "said", "traces")
+
+    def __init__(self, fn: Function):
+        self.fn, self.traces, self.said = fn, 0, False
+
+        def traced(constants, *arrays):
+            self.traces += 1
+            return fn(constants, *arrays)
+
+        traced.__name__ = fn.name
+        self.jitted = jax.jit(traced)
+
+    def __call__(self, constants: Any, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
+        before, start = self.traces, perf_counter()
+        if self.fn.sharding is None:
+            out = self.jitted(constants, *arrays)
+        else:
+            out = self.fn.sharding.gather(self.jitted(*self.fn.sharding.place((constants, *arrays))))
+        if self.traces != before:
+            self._log(perf_counter() - start, arrays)
+        return out
+
+    def _log(self, seconds: float, arrays: Sequence[jax.Array]) -> None:
+        slow = seconds > SLOW and not self.said
+        self.said = self.said or slow
+        shapes = ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in arrays)
+        logger.log(20 if slow else 10, "Compiled %s for %s in %.1f s.", self.fn.name, shapes, seconds)
+
+
+@lru_cache(maxsize=256)
+def executable(fn: Function) -> Executable:
+    """The executable of a function; at most 256 functions keep theirs."""
+    return Executable(fn)
+
+
+@unseen
+def run(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Compute on tensors with memory, without a graph."""
+    exchange.check_process()
+    device = exchange.on_device(tensors)
+    # JAX's 64-bit mode belongs to the thread, and backward may run on another: enter it for every run
+    with jax.enable_x64(fn.x64), exchange.jax_device(device):
+        arrays = [exchange.to_jax(t) for t in tensors]
+        results = [exchange.to_torch(x, device) for x in executable(fn)(constants, arrays)]
+    taken = {t.data_ptr() for t in tensors}
+    for i, result in enumerate(results):
+        if result.data_ptr() in taken:
+            results[i] = result.clone()
+        taken.add(result.data_ptr())
+    return tuple(results)
+
+
+def traced_shapes(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> list[tuple[Shape, torch.dtype]]:
+    """Shapes and dtypes of the outputs by JAX's own tracing; of dynamic shapes where the function allows for them."""
+    given = [tuple(t.shape) for t in tensors]
+    sizes: dict[str, Any] = {}
+    for shape in given:
+        for size in shape:
+            if not isinstance(size, int):
+                sizes.setdefault(str(size), size)
+    if sizes:
+        names = {text: f"d{i}" for i, text in enumerate(sizes)}
+        symbols = dict(zip(sizes, jax.export.symbolic_shape(", ".join(names.values())), strict=True))
+        symbolic = [tuple(size if isinstance(size, int) else symbols[str(size)] for size in shape) for shape in given]
+        values = SIZE_OPERATIONS | {names[text]: size for text, size in sizes.items()}
+
+        def size_of(dimension):  # its own evaluation compares sizes, which would fix them
+            return dimension if isinstance(dimension, int) else eval(str(dimension).replace("^", "**"), values.copy())
+
+        try:
+            found = _eval_shape(fn, constants, symbolic, tensors)
+            return [(tuple(map(size_of, shape)), dtype) for shape, dtype in found]
+        except Exception:  # a function that looks at its shapes gets the numbers, and torch traces each anew
+            given = [tuple(map(int, shape)) for shape in given]
+    return _eval_shape(fn, constants, given, tensors)
+
+
+def _eval_shape(fn: Function, constants: Any, given, tensors) -> list[tuple[Shape, torch.dtype]]:
+    arrays = [jax.ShapeDtypeStruct(shape, dtype_of(t)) for shape, t in zip(given, tensors, strict=True)]
+    with jax.enable_x64(fn.x64):
+        out = jax.eval_shape(partial(fn, constants), *arrays)
+    return [(tuple(x.shape), getattr(torch, x.dtype.name)) for x in out]

@@ -1,0 +1,244 @@
+"""Any jittable JAX function of arrays and pytrees as a torch function."""
+
+import inspect
+import re
+import reprlib
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache, update_wrapper
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from jax_kernel.errors import ProblemError
+
+from .call import call
+from .compiled import InGraph, in_graph, unseen
+from .functions import traced_shapes
+
+WIDE = {torch.float64, torch.complex128, torch.int64, torch.uint64}
+HALF = {torch.float16, torch.bfloat16}
+NUMBERS = (bool, int, float, complex, np.generic, np.ndarray, jax.Array)
+WIDE_ARRAYS = {"float64", "complex128", "int64", "uint64"}
+NARROW = {"float64": "float32", "complex128": "complex64"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Flat:
+    """A function of a pytree as one of flat arrays; made by `_flat` alone, so that equal ones are identical.
+
+    Attributes:
+        fn: the user's function.
+        tree: structure of (args, kwargs) without what is static.
+        from_tensor: which leaves are tensors; the others are constants.
+        statics: (position or name, value) of the static arguments.
+        x64: whether it computes in 64 bit.
+        narrow: whether floating-point outputs in 64 bit, which nothing asked for, are rounded.
+        trees: structures of the outputs by the shapes of the arrays, noted as it is traced.
+        sharding: none.
+    """
+
+    fn: Callable
+    tree: Any
+    from_tensor: tuple[bool, ...]
+    statics: tuple[tuple[Any, Hashable], ...]
+    x64: bool
+    narrow: bool
+    trees: dict[Any, Any] = field(default_factory=dict)
+    sharding: None = None
+
+    @property
+    def name(self) -> str:
+        return _name(self.fn)
+
+    def variant(self, derivatives: str) -> "_Flat":
+        return self
+
+    def __call__(self, constants, *arrays):
+        tensors, rest = iter(arrays), iter(constants)
+        leaves = [next(tensors) if there else next(rest) for there in self.from_tensor]
+        args, kwargs = jax.tree.unflatten(self.tree, leaves)
+        args = list(args)
+        for key, value in self.statics:  # in order of position
+            if isinstance(key, int):
+                args.insert(key, value)
+            else:
+                kwargs[key] = value
+        outputs, tree = jax.tree.flatten(self.fn(*args, **kwargs))
+        for x in outputs:
+            if not isinstance(x, NUMBERS):
+                raise ProblemError(
+                    f"The function {self.name} must return arrays in dicts, lists and tuples, but returns "
+                    f"{type(x).__name__!r} among them: leave it out."
+                )
+        self.trees[_shapes(arrays)] = tree
+        return tuple(self._pinned(jnp.asarray(x)) for x in outputs)
+
+    def _pinned(self, x):
+        return x.astype(NARROW[x.dtype.name]) if self.narrow and x.dtype.name in NARROW else x
+
+    def structure(self, tensors) -> Any:
+        """The structure of the outputs for these tensors."""
+        trees = set(self.trees.values())
+        return trees.pop() if len(trees) == 1 else self.trees[_shapes(tensors)]
+
+    def shapes(self, constants, tensors):
+        return traced_shapes(self, constants, tensors)
+
+
+def _shapes(arrays) -> tuple:
+    return tuple(tuple(x.shape) for x in arrays)
+
+
+@lru_cache(maxsize=1024)
+def _flat(fn, tree, from_tensor, statics, x64, narrow) -> _Flat:
+    return _Flat(fn, tree, from_tensor, statics, x64, narrow)
+
+
+@lru_cache(maxsize=1024)
+def _name(fn: Callable) -> str:
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return re.sub(r"\W", "", name) or "jax_function"
+
+
+class JaxFunction(InGraph):
+    """A torch function that computes in JAX; made by `jax_function`."""
+
+    def __init__(self, fn: Callable, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]):
+        super().__init__()
+        self.fn, self.static_argnums, self.static_argnames = fn, static_argnums, static_argnames
+        update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args, **kwargs):
+        if torch.compiler.is_compiling():
+            return in_graph(self, args, kwargs)
+        return self._call(args, kwargs)
+
+    def traced(self, args, kwargs):
+        return self._call(args, kwargs)
+
+    @unseen
+    def _call(self, args, kwargs):
+        statics: tuple = ()
+        if self.static_argnums or self.static_argnames:
+            args, kwargs, statics = self._separate(args, kwargs)
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        tensors, constants, from_tensor = [], [], []
+        for leaf in leaves:
+            is_tensor = isinstance(leaf, torch.Tensor)
+            from_tensor.append(is_tensor)
+            if is_tensor:
+                tensors.append(_cast(leaf))
+            elif isinstance(leaf, NUMBERS):
+                constants.append(leaf)
+            else:
+                raise ProblemError(
+                    f"Arguments of {_name(self.fn)} must be tensors, arrays, numbers or None, in dicts, lists and "
+                    f"tuples, but {reprlib.repr(leaf)} is a {type(leaf).__name__}: name it in `static_argnames`."
+                )
+        kinds = {t.dtype for t in tensors}
+        x64 = not WIDE.isdisjoint(kinds) or any(_is_wide(x) for x in constants)
+        floats = {d for d in kinds if d.is_floating_point or d.is_complex}
+        narrow = bool(floats) and WIDE.isdisjoint(floats)
+        fn = _flat(self.fn, tree, tuple(from_tensor), statics, x64, narrow)
+        out = call(fn, tuple(constants), tensors)
+        return jax.tree.unflatten(fn.structure(tensors), out)
+
+    def _separate(self, args, kwargs):
+        """The arguments without the static ones, and these."""
+        statics = [(i, args[i]) for i in self.static_argnums if i < len(args)]
+        statics += [(name, kwargs[name]) for name in self.static_argnames if name in kwargs]
+        for key, value in statics:
+            if not isinstance(value, Hashable) or isinstance(value, torch.Tensor):
+                raise ProblemError(
+                    f"Static argument `{key}` of {_name(self.fn)} must be hashable, but is {reprlib.repr(value)}."
+                )
+        positions = {key for key, _ in statics}
+        args = tuple(x for i, x in enumerate(args) if i not in positions)
+        return args, {name: x for name, x in kwargs.items() if name not in positions}, tuple(statics)
+
+    def __repr__(self) -> str:
+        return f"jax_function({self.fn!r})"
+
+
+def _is_wide(constant: Any) -> bool:
+    return isinstance(constant, np.generic | np.ndarray | jax.Array) and constant.dtype.name in WIDE_ARRAYS
+
+
+def _cast(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, in float32 where autocast has made it shorter, which is not meant for what it does not know."""
+    if tensor.dtype in HALF and torch.is_autocast_enabled(tensor.device.type):
+        return tensor.float()
+    return tensor
+
+
+def jax_function(
+    fn: Callable, *, static_argnums: int | Iterable[int] = (), static_argnames: str | Iterable[str] = ()
+) -> JaxFunction:
+    """A JAX function as a torch function, through DLPack, without a copy.
+
+    What is returned is called like `fn`. Tensors, NumPy or JAX arrays and numbers may stand anywhere in nested dicts,
+    lists and tuples of its arguments; tensors carry derivatives: reverse, forward, of any order, under every transform
+    of torch.func, torch.compile and torch.export. Equal arguments of new values never compile again; a new shape, dtype
+    or structure does, once.
+
+    Args:
+        fn: a function that jax.jit accepts. It must be pure: it is traced once and then not called again.
+        static_argnums: positions of arguments that are not arrays, as in jax.jit; each value compiles anew.
+        static_argnames: names of such arguments; both ways of passing them are covered by either.
+
+    Returns:
+        The torch function. Its outputs are tensors in the structure that `fn` returns. It computes in 64 bit where a
+        tensor or an array comes in 64 bit; floating-point outputs are in 32 bit where all floating-point tensors are.
+
+    Raises:
+        ProblemError: an argument is neither array nor number and not named as static; raised by the call.
+        BridgeError: tensors on a device that JAX cannot use, or a forked process; raised by the call.
+
+    Example:
+        >>> import jax.numpy as jnp, torch
+        >>> from torch_clerq import jax_function
+        >>> energy = jax_function(lambda pulse, dt: jnp.sum(jnp.abs(pulse) ** 2) * dt)
+        >>> pulse = torch.tensor([3 + 4j], dtype=torch.complex128, requires_grad=True)
+        >>> energy(pulse, 0.5).backward()
+        >>> pulse.grad
+        tensor([3.+4.j], dtype=torch.complex128)
+    """
+    if not callable(fn):
+        raise ProblemError(f"Argument `fn` must be a function, but is {reprlib.repr(fn)}.")
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    return JaxFunction(fn, *_both_ways(fn, nums, names))
+
+
+def jax2torch(fn: Callable) -> JaxFunction:
+    """The drop-in for the one function of the package jax2torch: `jax_function(fn)`."""
+    return jax_function(fn)
+
+
+def _both_ways(fn: Callable, nums: tuple[int, ...], names: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Positions and names of the static arguments, however they are passed."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return tuple(sorted(nums)), names
+    kinds = [p.name for p in parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    open_ended = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values())
+    count = len(kinds)
+    nums = tuple(i + count if i < 0 else i for i in nums)
+    if not open_ended and (wrong := [i for i in nums if not 0 <= i < count]):
+        raise ProblemError(
+            f"Argument `static_argnums` must be positions of {_name(fn)}'s {count} arguments, but has {wrong[0]}."
+        )
+    if not open_ended and (unknown := [name for name in names if name not in parameters]):
+        raise ProblemError(
+            f"Argument `static_argnames` must name arguments of {_name(fn)} ({', '.join(parameters)}), "
+            f"but has {unknown[0]!r}."
+        )
+    positional = {p.name: i for i, p in enumerate(parameters.values()) if p.kind is p.POSITIONAL_OR_KEYWORD}
+    nums = {*nums, *(positional[name] for name in names if name in positional)}
+    names = {*names, *(name for name, i in positional.items() if i in nums)}
+    return tuple(sorted(nums)), tuple(sorted(names))
