@@ -57,7 +57,7 @@ def executable(program: Program):
     return jax.jit(partial(run, program))
 
 
-def _batch_shapes(params: dict[str, Any]) -> list[tuple[int, ...]]:
+def batch_shapes(params: dict[str, Any]) -> list[tuple[int, ...]]:
     """The batch axes of every leaf of the parameters: those in front of its own."""
 
     def of(path, leaf) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ def _batch_shapes(params: dict[str, Any]) -> list[tuple[int, ...]]:
 
 def batch_shape(params: dict[str, Any]) -> tuple[int, ...]:
     """The broadcast batch axes of all parameters."""
-    shapes = _batch_shapes(params)
+    shapes = batch_shapes(params)
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -99,7 +99,7 @@ def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> di
     """
 
     leaves, tree = jax.tree.flatten(params)
-    batches = _batch_shapes(params)
+    batches = batch_shapes(params)
     batch = batch_shape(params)
     if not batch:
         return _single(program, numbers, params)

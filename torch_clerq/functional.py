@@ -2,22 +2,21 @@
 
 import math
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import numpy as np
 import torch
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 from jax_kernel import checks, conventions, march_options, parameters, pulses, stiffness
-from jax_kernel.errors import NotYetError, ProblemError
+from jax_kernel.errors import BridgeError, NotYetError, ProblemError
 from jax_kernel.options import Options
 from jax_kernel.prepare import prepare, start_parameter, to_arrays
 from jax_kernel.problem import Problem
-from jax_kernel.program import Program, batch_shape, run
+from jax_kernel.program import Program, batch_shape, batch_shapes, run
 from jax_kernel.propagate import STATE_OUTPUTS, check_fields, check_problem, check_states, check_tolerance
 from jax_kernel.resolution import MarchResolution, Resolution, first_guess, longest_step, search, warn_above
 from jax_kernel.solution import Solution
@@ -25,20 +24,52 @@ from jax_kernel.solution import Solution
 from . import bridge
 
 COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+REAL_OUTPUTS = {"populations", "z_error", "time_error"}
 INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 
 @dataclass(frozen=True)
 class _Flat:
-    """A program as a function (constants, *tensors) -> outputs sorted by name; hashable, so that equal ones share."""
+    """A program as a function (constants, *tensors) -> outputs sorted by name; hashable, so that equal ones share.
+
+    Attributes:
+        program: what is run.
+        tree: structure of all parameters.
+        from_tensor: which of its leaves are tensors; the others are constants.
+        sizes: shape of each output without batch axes.
+        inspect: raises where outputs, by name, are not to be handed out.
+    """
 
     program: Program
     tree: Any
     from_tensor: tuple[bool, ...]
+    sizes: Mapping[str, tuple[int, ...]] = field(compare=False)
+    inspect: Callable[[dict[str, torch.Tensor]], None] = field(compare=False)
+    name: str = "propagate"
+    sharding: None = None
 
     @property
     def x64(self) -> bool:
         return self.program.dtype == "float64"
+
+    @property
+    def outputs(self) -> list[str]:
+        return sorted(name for name in self.program.outputs if name in self.sizes)
+
+    def variant(self, derivatives: str) -> "_Flat":
+        return replace(self, program=replace(self.program, derivatives=derivatives))
+
+    def check(self, results: Sequence[torch.Tensor]) -> None:
+        self.inspect(dict(zip(self.outputs, results, strict=True)))
+
+    def shapes(self, constants, tensors):
+        given, rest = iter(tensors), iter(constants[1])
+        leaves = [next(given) if there else next(rest) for there in self.from_tensor]
+        batches = batch_shapes(jax.tree.unflatten(self.tree, leaves))
+        batch = tuple(torch.broadcast_shapes(*batches))
+        real = torch.float64 if self.x64 else torch.float32
+        dtypes = {name: real if name in REAL_OUTPUTS else real.to_complex() for name in self.sizes}
+        return [((*batch, *self.sizes[name]), dtypes[name]) for name in self.outputs]
 
     def __call__(self, constants, *arrays):
         numbers, fixed = constants
@@ -66,13 +97,13 @@ def resolve_dtype(dtype: torch.dtype | None, given: Iterable[torch.dtype]) -> to
 
 
 def check_device(what: str, device: torch.device) -> None:
-    """Raise unless it is the CPU."""
-    if device.type != "cpu":
-        raise NotYetError(f"{what} must be on the CPU, but is on {device}: other devices are not there yet.")
+    """Raise unless it is the CPU or CUDA, or has no values, as on "meta"."""
+    if device.type not in ("cpu", "cuda", "meta"):
+        raise NotYetError(f"{what} must be on the CPU or on CUDA, but is on {device}, where JAX cannot join in.")
 
 
 def to_tensor(name: str, value: Any) -> torch.Tensor:
-    """The value of an argument as a tensor of numbers in the CPU's memory."""
+    """The value of an argument as a dense tensor of float32 or float64 numbers."""
     if not isinstance(value, torch.Tensor):
         try:  # a copy, for NumPy's memory may be read-only or run backwards
             value = torch.as_tensor(np.array(value, order="C"))
@@ -84,8 +115,7 @@ def to_tensor(name: str, value: Any) -> torch.Tensor:
     check_device(f"Argument `{name}`", value.device)
     if value.layout != torch.strided or value.is_nested:
         parameters.fail(name, "be a dense tensor", f"is a {'nested' if value.is_nested else value.layout} one")
-    if torch._C._functorch.is_batchedtensor(value):
-        raise NotYetError(bridge.VMAP)
+    value = bridge.autocast(value)
     if value.dtype not in INTEGERS and value.dtype.to_real() not in COMPLEX:
         parameters.fail(name, "be float32 or float64 numbers, which the physics needs", f"has dtype {value.dtype}")
     return value
@@ -98,10 +128,13 @@ def _look(problem: Problem) -> Callable[[str, torch.Tensor], Any]:
     edges = {f"pulse_args[{k}].{key}" for k, keys in named for key in keys}
 
     def look(name: str, tensor: torch.Tensor) -> Any:
-        wrapped = is_functorch_wrapped_tensor(tensor)
-        if wrapped or (name in edges and tensor.requires_grad and torch.is_grad_enabled()):
+        remote = name.startswith("input_fields") and tensor.is_cuda  # which stays where it is
+        value = None if remote else bridge.value(tensor)
+        if value is None or (name in edges and bridge.is_differentiated(tensor)):
             return jax.ShapeDtypeStruct(tuple(tensor.shape), np.dtype(str(tensor.dtype).removeprefix("torch.")))
-        return tensor.numpy(force=True)
+        if name == "number_density" and not tensor.ndim:
+            value = value[..., None]  # whose batch axis is not to be taken for z
+        return value
 
     return look
 
@@ -114,6 +147,8 @@ class Watch:
 
     def __call__(self, request: "Request", at: Resolution | MarchResolution, fields: torch.Tensor) -> None:
         """Count a call; where it is due, estimate the errors and warn of one above the tolerance, or of the window."""
+        if not bridge.has_values(fields):
+            return
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:
             request.warn_window(fields)
@@ -132,8 +167,8 @@ def _watch(problem: Problem, at: Resolution | MarchResolution, options: Options,
 
 def worst(out: Mapping[str, torch.Tensor]) -> tuple[float, float]:
     """The largest (z, time) errors of a batch, 0 where there are none."""
-    found = (out.get(name) for name in ("z_error", "time_error"))
-    z_error, time_error = (0.0 if x is None or not x.numel() else float(x.max()) for x in found)
+    found = (bridge.value(out[name]) if name in out else None for name in ("z_error", "time_error"))
+    z_error, time_error = (0.0 if x is None or not x.size else float(np.max(x)) for x in found)
     return z_error, time_error
 
 
@@ -186,7 +221,8 @@ class Request:
         self.edges = parameters.edges(problem, looked_at)
         self.narrowest = parameters.narrowest_pulse(problem, looked_at)
         fields = {} if given.input_fields is None else {"input_fields": self.given.input_fields}
-        self.batch_size = math.prod(batch_shape(self.given.params | fields))
+        sizes_known = not torch._C._len_torch_dispatch_stack()  # else a look at them would fix them for a whole graph
+        self.batch_size = math.prod(batch_shape(self.given.params | fields)) if sizes_known else 1
         merged = parameters.merge(problem, self.given, _defaults(problem, self.options.dtype))
         leaves, self.tree = jax.tree.flatten(merged)
         self.from_tensor = tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
@@ -198,24 +234,30 @@ class Request:
         prepared = prepare(
             self.problem, at, self.options, outputs, self.given.sampled, self.edges, self.start, self.batch_size
         )
-        fn = _Flat(prepared.program, self.tree, self.from_tensor)
-        names = sorted(outputs - (set() if self.options.on_grid else {"time_error"}))
-        out = dict(zip(names, bridge.call(fn, (prepared.numbers, self.fixed), self.tensors), strict=True))
-        if "fields" in out and not is_functorch_wrapped_tensor(out["fields"]):
-            fields = out["fields"].detach().numpy()
-            if isinstance(at, MarchResolution) or not np.isfinite(fields.view(self.options.dtype)).all():
-                check_fields(fields, self.problem, at, self.options)
-        states = {name: out[name].detach() for name in STATE_OUTPUTS if name in out and "fields" in out}
-        check_states({k: x.numpy() for k, x in states.items() if not is_functorch_wrapped_tensor(x)}, at)
+        sizes = _sizes(self.problem, self.options.on_grid)
+        fn = _Flat(prepared.program, self.tree, self.from_tensor, sizes, partial(self._inspect, at))
+        results = bridge.call(fn, (prepared.numbers, self.fixed), self.tensors)
+        out = dict(zip(fn.outputs, results, strict=True))
         estimates = {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
         if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest:
             estimates["time_error"] = torch.full_like(estimates["time_error"], math.inf)  # the twin may miss it, too
         return out | estimates
 
+    def _inspect(self, at: Resolution | MarchResolution, out: Mapping[str, torch.Tensor]) -> None:
+        """Raise where what was computed is no solution."""
+        if "fields" not in out:  # errors of a search, which goes on
+            return
+        fields = out["fields"]
+        if isinstance(at, MarchResolution) or not _is_finite(fields):
+            check_fields(fields.numpy(force=True), self.problem, at, self.options)
+        check_states({name: out[name].numpy(force=True) for name in STATE_OUTPUTS if name in out}, at)
+
     def warn_window(self, fields: torch.Tensor) -> None:
         """Warn, once for a problem, of a time grid or a window that does not hold the light."""
-        if not is_functorch_wrapped_tensor(fields):
-            checks.warn_window(self.problem, fields.detach().numpy(), continued=self.start == "initial_density_matrix")
+        value = bridge.value(fields)
+        if value is not None:
+            continued = self.start == "initial_density_matrix"
+            checks.warn_window(self.problem, value, continued=continued)
 
     def errors(self, at: Resolution | MarchResolution, states: frozenset[str] = frozenset()) -> tuple[float, float]:
         """Estimated (z, time) errors at a resolution, the worst of the batch, from the values of now.
@@ -241,11 +283,37 @@ class Request:
                 self.problem, resolution, lambda at: self.errors(at)[0], self.tol, self.options.step
             )
         if isinstance(resolution, str) and resolution == "auto":
+            if not all(map(bridge.has_values, self.tensors)):
+                raise BridgeError(
+                    'Argument `resolution` must be a Resolution where tensors have no values yet, but is "auto": give '
+                    "one, or call the module once before it is traced."
+                )
             strengths = "interaction_strengths" in self.given.params
             start = start or first_guess(self.problem, strengths, self.options.solver)
             errors = partial(self.errors, states=states)
             return search(errors, self.tol, start, time_is_fixed=not self.options.on_grid)
         return check_resolution(resolution)
+
+
+def _is_finite(fields: torch.Tensor) -> bool:
+    if fields.is_cpu:  # NumPy is the faster one
+        return bool(np.isfinite(fields.numpy().view(str(fields.dtype.to_real()).removeprefix("torch."))).all())
+    return bool(torch.isfinite(fields).all())
+
+
+@lru_cache(maxsize=64)
+def _sizes(problem: Problem, on_grid: bool) -> dict[str, tuple[int, ...]]:
+    """Shape of every output without batch axes."""
+    z, time, levels = problem.z_steps + 1, problem.t_steps + 1, problem.num_states
+    fields, classes = len(problem.fields), len(problem.doppler_shifts)
+    return {
+        "fields": (fields, z, time),
+        "density_matrix": (z, time, levels, levels),
+        "populations": (z, time, levels),
+        "coherences": (fields, z, time),
+        "final_state": (z, classes, levels, levels),
+        "z_error": (),
+    } | ({"time_error": ()} if on_grid else {})
 
 
 @bridge.eager

@@ -31,7 +31,7 @@ from .parametrisations import Parametrisation
 STATES = frozenset(STATE_OUTPUTS)
 
 
-class TorchPropagator(nn.Module):
+class TorchPropagator(bridge.InGraph, nn.Module):
     """Propagation of light through a medium of driven, decaying quantum systems, as an ordinary layer.
 
     The equations and the parameters are those of `jax_kernel.propagate`. A trainable parameter is an `nn.Parameter` in
@@ -219,7 +219,6 @@ class TorchPropagator(nn.Module):
         """The trainable parameters by name, in physical units."""
         return {name: getattr(self, name) for name in self.parametrisations}
 
-    @bridge.eager
     def forward(self, input_fields: Any = None, **params: Any) -> torch.Tensor:
         """Propagate.
 
@@ -231,10 +230,19 @@ class TorchPropagator(nn.Module):
         Returns:
             Complex Rabi frequencies, cyclic, shape (*batch, field, z, time).
         """
-        request, at = self._request(input_fields, params)
+        own = self.physical_parameters()
+        if torch.compiler.is_compiling() and self.resolution is not None:
+            return bridge.in_graph(self, own, input_fields, params)
+        return self._propagate(own, input_fields, params)
+
+    @bridge.eager
+    def _propagate(self, own: dict[str, torch.Tensor], input_fields: Any, params: dict[str, Any]) -> torch.Tensor:
+        request, at = self._request(own, input_fields, params)
         fields = request.run(at, frozenset({"fields"}))["fields"]
         self.watch(request, at, fields)
         return fields
+
+    traced = _propagate.__wrapped__
 
     @bridge.eager
     def solve(self, input_fields: Any = None, *, outputs: tuple[str, ...] = (), **params: Any) -> Solution:
@@ -250,18 +258,22 @@ class TorchPropagator(nn.Module):
             A `Solution` of tensors.
         """
         wanted = requested(outputs)
-        request, at = self._request(input_fields, params, wanted & STATES)
+        request, at = self._request(self.physical_parameters(), input_fields, params, wanted & STATES)
         out = request.run(at, wanted)
         request.warn_window(out["fields"])
         self.watch.warn(*worst(out), request.tol, at)
         return to_solution(out, request, at)
 
     def _request(
-        self, input_fields: Any, params: dict[str, Any], states: frozenset[str] = frozenset()
+        self,
+        own: dict[str, torch.Tensor],
+        input_fields: Any,
+        params: dict[str, Any],
+        states: frozenset[str] = frozenset(),
     ) -> tuple[Request, Resolution | MarchResolution]:
         """One checked call and its resolution, searched now if it has not been yet for the fields and these states."""
         check_device("The module", self.time.device)
-        params = self._merged(params)
+        params = self._merged(own, params)
         request = Request(
             self.problem, input_fields, params, dtype=None, least=self.dtype, at=self.resolution, **self.options
         )
@@ -271,11 +283,11 @@ class TorchPropagator(nn.Module):
             self.resolution = request.resolve("auto", self.resolved, at)
         return request, self.resolution
 
-    def _merged(self, params: dict[str, Any]) -> dict[str, Any]:
+    def _merged(self, trained: dict[str, torch.Tensor], params: dict[str, Any]) -> dict[str, Any]:
         """The trainable parameters and those of this call."""
         own: dict[str, Any] = {}
         pulse_args: list[dict[str, Any]] = [{} for _ in self.problem.fields]
-        for name, value in self.physical_parameters().items():
+        for name, value in trained.items():
             if name.startswith("pulse_args_"):
                 k, key = name.removeprefix("pulse_args_").split("_", 1)
                 pulse_args[int(k)][key] = value

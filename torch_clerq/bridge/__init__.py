@@ -13,8 +13,23 @@ from .call import call
 from .compiled import InGraph, in_graph
 from .functions import Function, executable
 from .pytrees import JaxFunction, jax2torch, jax_function
+from .views import autocast, has_values, is_differentiated, value
 
-__all__ = ["Function", "InGraph", "JaxFunction", "call", "clear_cache", "eager", "in_graph", "jax2torch", "jax_function"]
+__all__ = [
+    "Function",
+    "InGraph",
+    "JaxFunction",
+    "autocast",
+    "call",
+    "clear_cache",
+    "eager",
+    "has_values",
+    "in_graph",
+    "is_differentiated",
+    "jax2torch",
+    "jax_function",
+    "value",
+]
 
 _F = TypeVar("_F", bound=Callable)
 

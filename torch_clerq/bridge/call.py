@@ -10,9 +10,7 @@ from torch.autograd import forward_ad
 from . import operators
 from .compiled import unseen
 from .functions import Batched, Function, jvp, run, vjp
-
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-
+from .views import PLAIN
 
 @unseen
 def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

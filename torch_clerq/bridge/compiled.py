@@ -42,7 +42,21 @@ class InGraph:
 def in_graph(called: InGraph, *args: Any) -> Any:
     """Call `called.traced(*args)` while torch compiles or exports, where Dynamo does not look into it."""
     _be_ready()
-    return _traced(called.number, args)
+    return _traced(called.number, _without_none(args))
+
+
+class _Nothing:
+    """What stands for None on the way through the compiler, which takes it for no tree: a node without leaves."""
+
+
+def _without_none(tree: Any) -> Any:
+    if tree is None:
+        return _Nothing()
+    if isinstance(tree, dict):
+        return {key: _without_none(value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)([_without_none(value) for value in tree])
+    return tree
 
 
 def unseen(function: _F) -> _F:
@@ -73,6 +87,7 @@ def _be_ready() -> None:
     """Tell the compiler of `_run`, now that it is at work: to import it takes seconds."""
     global _traced
     if _traced is _run:
+        torch.utils._pytree.register_pytree_node(_Nothing, lambda _: ([], None), lambda *_: None)
         _traced = torch._dynamo.nonstrict_trace(_run)
 
 

@@ -56,6 +56,10 @@ class Function(Protocol):
         """Shapes and dtypes of the outputs, from those of the tensors alone."""
         ...
 
+    def check(self, results: Sequence[torch.Tensor]) -> None:
+        """Raise where values that were computed are not to be handed out; a batch has its axes in front."""
+        ...
+
     def __hash__(self) -> int: ...
 
     def __call__(self, constants: Any, *arrays: jax.Array) -> tuple[jax.Array, ...]: ...
@@ -73,6 +77,9 @@ class _Derived:
     @property
     def sharding(self) -> Any:
         return self.fn.sharding
+
+    def check(self, results) -> None:
+        """Derivatives are handed out as they are."""
 
 
 def _conjugate(x):
@@ -169,6 +176,9 @@ class Batched(_Derived):
         """The function over the axes that a torch transform names."""
         return Batched(fn, tuple(None if d is None else d % t.ndim for d, t in zip(dims, tensors, strict=True)))
 
+    def check(self, results):
+        self.fn.check(results)
+
     def shapes(self, constants, tensors):
         sizes = [t.shape[axis] for t, axis in zip(tensors, self.axes, strict=True) if axis is not None]
         single = [t if axis is None else t.select(axis, 0) for t, axis in zip(tensors, self.axes, strict=True)]
@@ -254,6 +264,7 @@ def run(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[
         if result.data_ptr() in taken:
             results[i] = result.clone()
         taken.add(result.data_ptr())
+    fn.check(results)
     return tuple(results)
 
 

@@ -18,9 +18,9 @@ from jax_kernel.errors import ProblemError
 from .call import call
 from .compiled import InGraph, in_graph, unseen
 from .functions import traced_shapes
+from .views import autocast
 
 WIDE = {torch.float64, torch.complex128, torch.int64, torch.uint64}
-HALF = {torch.float16, torch.bfloat16}
 NUMBERS = (bool, int, float, complex, np.generic, np.ndarray, jax.Array)
 WIDE_ARRAYS = {"float64", "complex128", "int64", "uint64"}
 NARROW = {"float64": "float32", "complex128": "complex64"}
@@ -85,6 +85,9 @@ class _Flat:
         trees = set(self.trees.values())
         return trees.pop() if len(trees) == 1 else self.trees[_shapes(tensors)]
 
+    def check(self, results) -> None:
+        """Whatever comes out is handed out."""
+
     def shapes(self, constants, tensors):
         return traced_shapes(self, constants, tensors)
 
@@ -131,7 +134,7 @@ class JaxFunction(InGraph):
             is_tensor = isinstance(leaf, torch.Tensor)
             from_tensor.append(is_tensor)
             if is_tensor:
-                tensors.append(_cast(leaf))
+                tensors.append(autocast(leaf))
             elif isinstance(leaf, NUMBERS):
                 constants.append(leaf)
             else:
@@ -166,13 +169,6 @@ class JaxFunction(InGraph):
 
 def _is_wide(constant: Any) -> bool:
     return isinstance(constant, np.generic | np.ndarray | jax.Array) and constant.dtype.name in WIDE_ARRAYS
-
-
-def _cast(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, in float32 where autocast has made it shorter, which is not meant for what it does not know."""
-    if tensor.dtype in HALF and torch.is_autocast_enabled(tensor.device.type):
-        return tensor.float()
-    return tensor
 
 
 def jax_function(
