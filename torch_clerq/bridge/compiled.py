@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -57,6 +58,18 @@ def _without_none(tree: Any) -> Any:
     if type(tree) in (list, tuple):
         return type(tree)([_without_none(value) for value in tree])
     return tree
+
+
+def eager(function: _F) -> _F:
+    """A function that torch.compile leaves to Python, around which it breaks the graph."""
+
+    @wraps(function)
+    def outer(*args, **kwargs):
+        if torch.compiler.is_compiling():  # disable() imports the compiler: not before it is at work
+            return torch.compiler.disable(function)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast(_F, outer)
 
 
 def unseen(function: _F) -> _F:
