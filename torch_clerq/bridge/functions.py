@@ -57,7 +57,7 @@ class Function(ABC):
         """Shapes and dtypes of the outputs, from those of the tensors alone."""
         return traced_shapes(self, constants, tensors)
 
-    def check(self, results: Sequence[torch.Tensor]) -> None:
+    def check(self, results: Sequence[torch.Tensor]) -> None:  # noqa: B027  # most have nothing to check
         """Raise where values that were computed are not to be handed out; a batch has its axes in front."""
 
 
