@@ -29,7 +29,7 @@ INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torc
 
 
 @dataclass(frozen=True)
-class _Flat:
+class _Flat(bridge.Function):
     """A program as a function (constants, *tensors) -> outputs sorted by name; hashable, so that equal ones share.
 
     Attributes:
@@ -46,10 +46,9 @@ class _Flat:
     sizes: Mapping[str, tuple[int, ...]] = field(compare=False)
     inspect: Callable[[dict[str, torch.Tensor]], None] = field(compare=False)
     name: str = "propagate"
-    sharding: None = None
 
     @property
-    def x64(self) -> bool:
+    def x64(self) -> bool:  # type: ignore[override]
         return self.program.dtype == "float64"
 
     @property

@@ -233,16 +233,16 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         own = self.physical_parameters()
         if torch.compiler.is_compiling() and self.resolution is not None:
             return bridge.in_graph(self, own, input_fields, params)
-        return self._propagate(own, input_fields, params)
+        return self._eagerly(own, input_fields, params)
 
-    @bridge.eager
-    def _propagate(self, own: dict[str, torch.Tensor], input_fields: Any, params: dict[str, Any]) -> torch.Tensor:
+    @bridge.unseen
+    def traced(self, own: dict[str, torch.Tensor], input_fields: Any, params: dict[str, Any]) -> torch.Tensor:
         request, at = self._request(own, input_fields, params)
         fields = request.run(at, frozenset({"fields"}))["fields"]
         self.watch(request, at, fields)
         return fields
 
-    traced = _propagate.__wrapped__
+    _eagerly = bridge.eager(traced)
 
     @bridge.eager
     def solve(self, input_fields: Any = None, *, outputs: tuple[str, ...] = (), **params: Any) -> Solution:

@@ -237,10 +237,11 @@ def test_float32_gradients(unwatched):
 
 
 @dataclass(frozen=True)
-class Shapes:
+class Shapes(bridge.Function):
     """The envelopes of all pulses on the time grid, as a function for the bridge."""
 
     x64: bool
+    name = "shapes"
 
     def __call__(self, constants, *arrays):
         time = jnp.asarray(PLAIN.time, "float64" if self.x64 else "float32")

@@ -3,9 +3,11 @@
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
@@ -42,21 +44,36 @@ class InGraph:
 def in_graph(called: InGraph, *args: Any) -> Any:
     """Call `called.traced(*args)` while torch compiles or exports, where Dynamo does not look into it."""
     _be_ready()
-    return _traced(called.number, _without_none(args))
+    return _traced(called.number, _for_compiler(args))
 
 
 class _Nothing:
-    """What stands for None on the way through the compiler, which takes it for no tree: a node without leaves."""
+    """What stands for None on the way through the compiler and back: a node without leaves, which becomes None."""
 
 
-def _without_none(tree: Any) -> Any:
+def _for_compiler(tree: Any) -> Any:
+    """The tree with what the compiler hands on: it takes neither None nor NumPy's arrays."""
     if tree is None:
         return _Nothing()
+    if isinstance(tree, (np.ndarray, np.generic)):  # Dynamo reads no unions of types
+        return torch.as_tensor(tree)
     if isinstance(tree, dict):
-        return {key: _without_none(value) for key, value in tree.items()}
+        return {key: _for_compiler(value) for key, value in tree.items()}
     if type(tree) in (list, tuple):
-        return type(tree)([_without_none(value) for value in tree])
+        return type(tree)([_for_compiler(value) for value in tree])
     return tree
+
+
+def eager(function: _F) -> _F:
+    """A function that torch.compile leaves to Python, around which it breaks the graph."""
+
+    @wraps(function)
+    def outer(*args, **kwargs):
+        if torch.compiler.is_compiling():  # disable() imports the compiler: not before it is at work
+            return torch.compiler.disable(function)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast(_F, outer)
 
 
 def unseen(function: _F) -> _F:
@@ -77,7 +94,7 @@ def _run(number: int, args: tuple) -> Any:
         raise BridgeError(
             "torch.compile loses the tangents of dual tensors: take torch.func.jvp, which it keeps, or do not compile."
         )
-    return _objects[number].traced(*args)
+    return _for_compiler(_objects[number].traced(*args))
 
 
 _traced: Callable = _run

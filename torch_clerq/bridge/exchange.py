@@ -83,7 +83,7 @@ def on_device(tensors: Sequence[torch.Tensor]) -> torch.device | None:
         raise BridgeError(f"All tensors must be on one device, but are on {names}: move them with `.to()`.")
     device = devices.pop()
     if device.type != "cuda":
-        raise BridgeError(f"Tensors must be on the CPU or on CUDA, but are on {device}: JAX has no share in its memory.")
+        raise BridgeError(f"Tensors must be on the CPU or on CUDA, but are on {device}, which JAX has no share in.")
     _check_cuda()
     return device
 

@@ -4,12 +4,14 @@ JAX's cotangent of a complex number is the conjugate of PyTorch's, so complex co
 and complex gradients on the way out; both happen inside the compiled function.
 """
 
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import floordiv, mod
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,56 +32,47 @@ SLOW = 1.0
 """Seconds above which a compile is logged."""
 
 
-class Function(Protocol):
-    """A hashable, jittable function of arrays. Equal functions share their executables."""
+class Function(ABC):
+    """A hashable, jittable function (constants, *arrays) -> tuple of arrays. Equal functions share their executables.
 
-    @property
-    def name(self) -> str:
-        """What its nodes in a graph are called."""
-        ...
+    Attributes:
+        name: what its nodes in a graph are called.
+        x64: whether it computes in 64 bit.
+        sharding: how several JAX devices share it, or None.
+    """
 
-    @property
-    def x64(self) -> bool:
-        """Whether it computes in 64 bit."""
-        ...
+    name: str
+    x64: bool
+    sharding: Any = None
 
-    @property
-    def sharding(self) -> Any:
-        """How several JAX devices share it, or None."""
-        ...
+    @abstractmethod
+    def __call__(self, constants: Any, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        """Compute; constants are a pytree of arrays that have no derivative."""
 
     def variant(self, derivatives: str) -> "Function":
-        """The form that has "forward" derivatives, or "any"; itself, which needs to have first ones in reverse."""
-        ...
+        """The form that has "forward" derivatives, or "any"; this one needs to have first ones in reverse alone."""
+        return self
 
     def shapes(self, constants: Any, tensors: Sequence[torch.Tensor]) -> list[tuple[Shape, torch.dtype]]:
         """Shapes and dtypes of the outputs, from those of the tensors alone."""
-        ...
+        return traced_shapes(self, constants, tensors)
 
-    def check(self, results: Sequence[torch.Tensor]) -> None:
+    def check(self, results: Sequence[torch.Tensor]) -> None:  # noqa: B027  # most have nothing to check
         """Raise where values that were computed are not to be handed out; a batch has its axes in front."""
-        ...
-
-    def __hash__(self) -> int: ...
-
-    def __call__(self, constants: Any, *arrays: jax.Array) -> tuple[jax.Array, ...]: ...
 
 
-class _Derived:
-    """What a derivative or a batch takes over from its function."""
+class _Derived(Function):
+    """A derivative or a batch of a function."""
 
     fn: Function
 
     @property
-    def x64(self) -> bool:
+    def x64(self) -> bool:  # type: ignore[override]
         return self.fn.x64
 
     @property
-    def sharding(self) -> Any:
+    def sharding(self) -> Any:  # type: ignore[override]
         return self.fn.sharding
-
-    def check(self, results) -> None:
-        """Derivatives are handed out as they are."""
 
 
 def _conjugate(x):
@@ -109,7 +102,7 @@ class Vjp(_Derived):
     there: tuple[bool, ...]
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         return f"{self.fn.name}Backward"
 
     def variant(self, derivatives: str) -> "Vjp":
@@ -140,7 +133,7 @@ class Jvp(_Derived):
     moving: tuple[bool, ...]
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         return f"{self.fn.name}Forward"
 
     def variant(self, derivatives: str) -> "Jvp":
@@ -165,7 +158,7 @@ class Batched(_Derived):
     axes: tuple[int | None, ...]
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         return self.fn.name
 
     def variant(self, derivatives: str) -> "Batched":
@@ -241,7 +234,9 @@ class Executable:
         slow = seconds > SLOW and not self.said
         self.said = self.said or slow
         shapes = ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in arrays)
-        logger.log(20 if slow else 10, "Compiled %s for %s in %.1f s.", self.fn.name, shapes, seconds)
+        logger.log(
+            logging.INFO if slow else logging.DEBUG, "Compiled %s for %s in %.1f s.", self.fn.name, shapes, seconds
+        )
 
 
 @lru_cache(maxsize=256)

@@ -62,7 +62,7 @@ def apply(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tupl
 @cache
 def _operator(inputs: int, outputs: int) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The operator of so many tensors in and out, defined at its first use."""
-    from .call import node  # which calls what is here
+    from .nodes import node  # which calls what is here
 
     name = f"call_{inputs}_{outputs}"
     given = "".join(f", Tensor x{i}" for i in range(inputs))

@@ -15,9 +15,9 @@ import torch
 
 from jax_kernel.errors import ProblemError
 
-from .call import call
 from .compiled import InGraph, in_graph, unseen
-from .functions import traced_shapes
+from .functions import Function
+from .nodes import call
 from .views import autocast
 
 WIDE = {torch.float64, torch.complex128, torch.int64, torch.uint64}
@@ -27,7 +27,7 @@ NARROW = {"float64": "float32", "complex128": "complex64"}
 
 
 @dataclass(frozen=True, eq=False)
-class _Flat:
+class _Flat(Function):
     """A function of a pytree as one of flat arrays; made by `_flat` alone, so that equal ones are identical.
 
     Attributes:
@@ -38,7 +38,6 @@ class _Flat:
         x64: whether it computes in 64 bit.
         narrow: whether floating-point outputs in 64 bit, which nothing asked for, are rounded.
         trees: structures of the outputs by the shapes of the arrays, noted as it is traced.
-        sharding: none.
     """
 
     fn: Callable
@@ -48,14 +47,10 @@ class _Flat:
     x64: bool
     narrow: bool
     trees: dict[Any, Any] = field(default_factory=dict)
-    sharding: None = None
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         return _name(self.fn)
-
-    def variant(self, derivatives: str) -> "_Flat":
-        return self
 
     def __call__(self, constants, *arrays):
         tensors, rest = iter(arrays), iter(constants)
@@ -84,12 +79,6 @@ class _Flat:
         """The structure of the outputs for these tensors."""
         trees = set(self.trees.values())
         return trees.pop() if len(trees) == 1 else self.trees[_shapes(tensors)]
-
-    def check(self, results) -> None:
-        """Whatever comes out is handed out."""
-
-    def shapes(self, constants, tensors):
-        return traced_shapes(self, constants, tensors)
 
 
 def _shapes(arrays) -> tuple:
@@ -152,7 +141,7 @@ class JaxFunction(InGraph):
 
     def _separate(self, args, kwargs):
         """The arguments without the static ones, and these."""
-        statics = [(i, args[i]) for i in self.static_argnums if i < len(args)]
+        statics: list[tuple[int | str, Any]] = [(i, args[i]) for i in self.static_argnums if i < len(args)]
         statics += [(name, kwargs[name]) for name in self.static_argnames if name in kwargs]
         for key, value in statics:
             if not isinstance(value, Hashable) or isinstance(value, torch.Tensor):
@@ -235,6 +224,6 @@ def _both_ways(fn: Callable, nums: tuple[int, ...], names: tuple[str, ...]) -> t
             f"but has {unknown[0]!r}."
         )
     positional = {p.name: i for i, p in enumerate(parameters.values()) if p.kind is p.POSITIONAL_OR_KEYWORD}
-    nums = {*nums, *(positional[name] for name in names if name in positional)}
-    names = {*names, *(name for name, i in positional.items() if i in nums)}
-    return tuple(sorted(nums)), tuple(sorted(names))
+    positions = {*nums, *(positional[name] for name in names if name in positional)}
+    keywords = {*names, *(name for name, i in positional.items() if i in positions)}
+    return tuple(sorted(positions)), tuple(sorted(keywords))

@@ -12,6 +12,7 @@ from .compiled import unseen
 from .functions import Batched, Function, jvp, run, vjp
 from .views import PLAIN
 
+
 @unseen
 def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Call a JAX function with tensors, at no more than the cost of what may be differentiated now.
@@ -35,15 +36,14 @@ def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple
 @unseen
 def _compute(fn: Function, constants: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The values: at once where there are some, or as an operator that torch may trace."""
-    if torch._C._len_torch_dispatch_stack() == 0:
-        if all(type(t) in PLAIN and not t.is_meta for t in tensors):
-            batched = [torch._C._functorch.is_legacy_batchedtensor(t) for t in tensors]
-            if not any(batched):
-                return run(fn, constants, tensors)
-            level = torch._C._vmapmode_increment_nesting() - 1
-            torch._C._vmapmode_decrement_nesting()
-            if level == 1:
-                return _batch(fn, constants, tensors, batched, level)
+    if torch._C._len_torch_dispatch_stack() == 0 and all(type(t) in PLAIN and not t.is_meta for t in tensors):
+        batched = [torch._C._functorch.is_legacy_batchedtensor(t) for t in tensors]
+        if not any(batched):
+            return run(fn, constants, tensors)
+        level = torch._C._vmapmode_increment_nesting() - 1
+        torch._C._vmapmode_decrement_nesting()
+        if level == 1:
+            return _batch(fn, constants, tensors, batched, level)
     return operators.apply(fn, constants, tensors)
 
 
@@ -88,8 +88,8 @@ class _Call(torch.autograd.Function):
         out = call(jvp(ctx.fn, moving), ctx.constants, given)
         if ctx.inexact is None:
             return out
-        out = iter(out)
-        return tuple(next(out) if moves else None for moves in ctx.inexact)
+        moving_out = iter(out)
+        return tuple(next(moving_out) if moves else None for moves in ctx.inexact)
 
     @staticmethod
     def vmap(info, in_dims, fn, constants, *tensors):
