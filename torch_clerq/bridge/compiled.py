@@ -90,7 +90,7 @@ def unseen(function: _F) -> _F:
 
 @unseen
 def _run(number: int, args: tuple) -> Any:
-    if forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0 and not torch._C._are_functorch_transforms_active():
         raise BridgeError(
             "torch.compile loses the tangents of dual tensors: take torch.func.jvp, which it keeps, or do not compile."
         )

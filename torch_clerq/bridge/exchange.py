@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -54,10 +54,13 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
         tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.numel() == 0:
-        return jnp.zeros(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-    if tensor.is_cpu:
-        return _dlpack().read(tensor)
-    return jnp.from_dlpack(tensor.detach())  # the public entry hands the stream over
+        return jnp.zeros(tuple(tensor.shape), dtype_of(tensor))
+    try:
+        if tensor.is_cpu:
+            return _dlpack().read(tensor)
+        return jnp.from_dlpack(tensor.detach())  # the public entry hands the stream over
+    except Exception as error:
+        raise BridgeError(f"Tensors must be dense and of a dtype that JAX knows, but one is {tensor.dtype}.") from error
 
 
 def to_torch(array: jax.Array, device: torch.device | None = None) -> torch.Tensor:
@@ -75,8 +78,13 @@ def on_device(tensors: Sequence[torch.Tensor]) -> torch.device | None:
     Raises:
         BridgeError: they are on different devices, or on one that this JAX cannot use.
     """
-    if all(tensor.is_cpu for tensor in tensors):
-        return None
+    for tensor in tensors:
+        if not tensor.is_cpu:
+            return _other_device(tensors)
+    return None
+
+
+def _other_device(tensors: Sequence[torch.Tensor]) -> torch.device:
     devices = {tensor.device for tensor in tensors}
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))
@@ -104,11 +112,22 @@ def _check_cuda() -> None:
         )
 
 
-def jax_device(device: torch.device | None) -> AbstractContextManager:
-    """Where arrays are made that no input places: beside the tensors."""
-    if device is None:
-        return nullcontext() if jax.default_backend() == "cpu" else jax.default_device(jax.devices("cpu")[0])
-    return jax.default_device(jax.devices("cuda")[device.index or 0])
+@lru_cache(maxsize=1)
+def _cpu_is_default() -> bool:
+    return jax.default_backend() == "cpu"
+
+
+def settings(x64: bool, device: torch.device | None) -> AbstractContextManager:
+    """JAX in 64-bit mode or not, and making arrays that no input places beside the tensors."""
+    precision = jax.enable_x64(x64)
+    if device is None and _cpu_is_default():
+        return precision
+    both = ExitStack()
+    both.enter_context(precision)
+    both.enter_context(
+        jax.default_device(jax.devices("cpu")[0] if device is None else jax.devices("cuda")[device.index or 0])
+    )
+    return both
 
 
 class _Process:

@@ -7,7 +7,6 @@ and complex gradients on the way out; both happen inside the compiled function.
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import floordiv, mod
 from time import perf_counter
@@ -62,17 +61,10 @@ class Function(ABC):
 
 
 class _Derived(Function):
-    """A derivative or a batch of a function."""
+    """A derivative or a batch of a function; made by `vjp`, `jvp` and `batched`, so that equal ones are one."""
 
-    fn: Function
-
-    @property
-    def x64(self) -> bool:  # type: ignore[override]
-        return self.fn.x64
-
-    @property
-    def sharding(self) -> Any:  # type: ignore[override]
-        return self.fn.sharding
+    def __init__(self, fn: Function, name: str):
+        self.fn, self.name, self.x64, self.sharding = fn, name, fn.x64, fn.sharding
 
 
 def _conjugate(x):
@@ -93,20 +85,15 @@ def _bind(fn: Function, constants: Any, arrays: Sequence[jax.Array], chosen: Seq
     return of_chosen, tuple(x for x, c in zip(arrays, chosen, strict=True) if c)
 
 
-@dataclass(frozen=True)
 class Vjp(_Derived):
     """(constants, *arrays, *cotangents that are there) -> gradients of the needed arrays."""
 
-    fn: Function
-    needed: tuple[bool, ...]
-    there: tuple[bool, ...]
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return f"{self.fn.name}Backward"
+    def __init__(self, fn: Function, needed: tuple[bool, ...], there: tuple[bool, ...]):
+        super().__init__(fn, f"{fn.name}Backward")
+        self.needed, self.there = needed, there
 
     def variant(self, derivatives: str) -> "Vjp":
-        return Vjp(self.fn.variant("any"), self.needed, self.there)
+        return _vjp(self.fn.variant("any"), self.needed, self.there)
 
     def shapes(self, constants, tensors):
         return [(tuple(t.shape), t.dtype) for t, need in zip(tensors, self.needed, strict=False) if need]
@@ -125,19 +112,15 @@ class Vjp(_Derived):
         return tuple(_conjugate(x) for x in transpose(bars))
 
 
-@dataclass(frozen=True)
 class Jvp(_Derived):
     """(constants, *arrays, *tangents of the moving ones) -> tangents of the outputs that have one."""
 
-    fn: Function
-    moving: tuple[bool, ...]
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return f"{self.fn.name}Forward"
+    def __init__(self, fn: Function, moving: tuple[bool, ...]):
+        super().__init__(fn, f"{fn.name}Forward")
+        self.moving = moving
 
     def variant(self, derivatives: str) -> "Jvp":
-        return Jvp(self.fn.variant(derivatives), self.moving)
+        return _jvp(self.fn.variant(derivatives), self.moving)
 
     def shapes(self, constants, tensors):
         of_outputs = self.fn.shapes(constants, tensors[: len(self.moving)])
@@ -150,24 +133,15 @@ class Jvp(_Derived):
         return tuple(x for x in tangents if x.dtype != jax.dtypes.float0)
 
 
-@dataclass(frozen=True)
 class Batched(_Derived):
     """The function over an axis of some of its arrays, as one program; it comes first in every output."""
 
-    fn: Function
-    axes: tuple[int | None, ...]
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.fn.name
+    def __init__(self, fn: Function, axes: tuple[int | None, ...]):
+        super().__init__(fn, fn.name)
+        self.axes = axes
 
     def variant(self, derivatives: str) -> "Batched":
-        return Batched(self.fn.variant(derivatives), self.axes)
-
-    @staticmethod
-    def of(fn: Function, dims: Sequence[int | None], tensors: Sequence[torch.Tensor]) -> "Batched":
-        """The function over the axes that a torch transform names."""
-        return Batched(fn, tuple(None if d is None else d % t.ndim for d, t in zip(dims, tensors, strict=True)))
+        return _batched(self.fn.variant(derivatives), self.axes)
 
     def check(self, results):
         self.fn.check(results)
@@ -195,14 +169,26 @@ def _orders(fn: Function) -> tuple[int, int]:
     return reverse, forward
 
 
+_vjp = lru_cache(maxsize=1024)(Vjp)
+_jvp = lru_cache(maxsize=1024)(Jvp)
+_batched = lru_cache(maxsize=1024)(Batched)
+
+
+@lru_cache(maxsize=1024)
 def vjp(fn: Function, needed: tuple[bool, ...], there: tuple[bool, ...]) -> Vjp:
     """The reverse derivative: the function's own adjoint if it is a first derivative."""
-    return Vjp(fn.variant("any") if any(_orders(fn)) else fn, needed, there)
+    return _vjp(fn.variant("any") if any(_orders(fn)) else fn, needed, there)
 
 
+@lru_cache(maxsize=1024)
 def jvp(fn: Function, moving: tuple[bool, ...]) -> Jvp:
     """The forward derivative."""
-    return Jvp(fn.variant("any" if _orders(fn)[0] else "forward"), moving)
+    return _jvp(fn.variant("any" if _orders(fn)[0] else "forward"), moving)
+
+
+def batched(fn: Function, dims: Sequence[int | None], tensors: Sequence[torch.Tensor]) -> Batched:
+    """The function over the axes of some tensors that a torch transform names."""
+    return _batched(fn, tuple(None if d is None else d % t.ndim for d, t in zip(dims, tensors, strict=True)))
 
 
 class Executable:
@@ -222,10 +208,7 @@ class Executable:
 
     def __call__(self, constants: Any, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
         before, start = self.traces, perf_counter()
-        if self.fn.sharding is None:
-            out = self.jitted(constants, *arrays)
-        else:
-            out = self.fn.sharding.gather(self.jitted(*self.fn.sharding.place((constants, *arrays))))
+        out = self.jitted(constants, *arrays)
         if self.traces != before:
             self._log(perf_counter() - start, arrays)
         return out
@@ -251,7 +234,7 @@ def run(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[
     exchange.check_process()
     device = exchange.on_device(tensors)
     # JAX's 64-bit mode belongs to the thread, and backward may run on another: enter it for every run
-    with jax.enable_x64(fn.x64), exchange.jax_device(device):
+    with exchange.settings(fn.x64, device):
         arrays = [exchange.to_jax(t) for t in tensors]
         results = [exchange.to_torch(x, device) for x in executable(fn)(constants, arrays)]
     taken = {t.data_ptr() for t in tensors}

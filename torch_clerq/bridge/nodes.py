@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 from . import operators
 from .compiled import unseen
-from .functions import Batched, Function, jvp, run, vjp
+from .functions import Function, batched, jvp, run, vjp
 from .views import PLAIN
 
 
@@ -37,20 +37,22 @@ def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple
 def _compute(fn: Function, constants: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The values: at once where there are some, or as an operator that torch may trace."""
     if torch._C._len_torch_dispatch_stack() == 0 and all(type(t) in PLAIN and not t.is_meta for t in tensors):
-        batched = [torch._C._functorch.is_legacy_batchedtensor(t) for t in tensors]
-        if not any(batched):
+        if not any(map(torch._C._functorch.is_legacy_batchedtensor, tensors)):
             return run(fn, constants, tensors)
         level = torch._C._vmapmode_increment_nesting() - 1
         torch._C._vmapmode_decrement_nesting()
         if level == 1:
-            return _batch(fn, constants, tensors, batched, level)
+            return _legacy_batch(fn, constants, tensors, level)
     return operators.apply(fn, constants, tensors)
 
 
-def _batch(fn, constants, tensors, batched, level: int) -> tuple[torch.Tensor, ...]:
+def _legacy_batch(fn, constants, tensors, level: int) -> tuple[torch.Tensor, ...]:
     """The values for what `is_grads_batched` and `vectorize` batch, a way older than torch.func.vmap, in one call."""
-    plain = [torch._remove_batch_dim(t, level, 0, 0) if b else t for t, b in zip(tensors, batched, strict=True)]
-    out = _compute(Batched(fn, tuple(0 if b else None for b in batched)), constants, *plain)
+    axes = [0 if torch._C._functorch.is_legacy_batchedtensor(t) else None for t in tensors]
+    plain = [
+        t if axis is None else torch._remove_batch_dim(t, level, 0, 0) for t, axis in zip(tensors, axes, strict=True)
+    ]
+    out = _compute(batched(fn, axes, plain), constants, *plain)
     return tuple(torch._add_batch_dim(x, 0, level) for x in out)
 
 
@@ -93,7 +95,7 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, fn, constants, *tensors):
-        out = call(Batched.of(fn, in_dims[2:], tensors), constants, tensors)
+        out = call(batched(fn, in_dims[2:], tensors), constants, tensors)
         return out, (0,) * len(out)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from jax_kernel.errors import BridgeError
 
-from .functions import Batched, Function, run
+from .functions import Function, batched, run
 
 _LIBRARY = torch.library.Library("torch_clerq", "FRAGMENT")
 
@@ -90,7 +90,7 @@ def _operator(inputs: int, outputs: int) -> Callable[..., tuple[torch.Tensor, ..
 
     def vmap(info, in_dims, number, *tensors):
         fn, constants = _calls[number]
-        out = apply(Batched.of(fn, in_dims[1:], tensors), constants, tensors)
+        out = apply(batched(fn, in_dims[1:], tensors), constants, tensors)
         return only(out), 0 if outputs == 1 else (0,) * len(out)
 
     qualified = f"torch_clerq::{name}"

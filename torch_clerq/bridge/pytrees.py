@@ -3,9 +3,10 @@
 import inspect
 import re
 import reprlib
+import sys
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache, update_wrapper
+from functools import cached_property, lru_cache, update_wrapper
 from typing import Any
 
 import jax
@@ -48,9 +49,9 @@ class _Flat(Function):
     narrow: bool
     trees: dict[Any, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def name(self) -> str:  # type: ignore[override]
-        return _name(self.fn)
+        return re.sub(r"\W", "", getattr(self.fn, "__name__", type(self.fn).__name__)) or "jax_function"
 
     def __call__(self, constants, *arrays):
         tensors, rest = iter(arrays), iter(constants)
@@ -77,6 +78,8 @@ class _Flat(Function):
 
     def structure(self, tensors) -> Any:
         """The structure of the outputs for these tensors."""
+        if len(self.trees) == 1:
+            return next(iter(self.trees.values()))
         trees = set(self.trees.values())
         return trees.pop() if len(trees) == 1 else self.trees[_shapes(tensors)]
 
@@ -86,14 +89,13 @@ def _shapes(arrays) -> tuple:
 
 
 @lru_cache(maxsize=1024)
-def _flat(fn, tree, from_tensor, statics, x64, narrow) -> _Flat:
-    return _Flat(fn, tree, from_tensor, statics, x64, narrow)
-
-
-@lru_cache(maxsize=1024)
-def _name(fn: Callable) -> str:
-    name = getattr(fn, "__name__", type(fn).__name__)
-    return re.sub(r"\W", "", name) or "jax_function"
+def _flat(fn: Callable, tree: Any, kinds: tuple[torch.dtype | bool, ...], statics: tuple) -> _Flat:
+    """The function for leaves that are tensors of a dtype, or constants in 64 bit or not."""
+    dtypes = {kind for kind in kinds if isinstance(kind, torch.dtype)}
+    floats = {dtype for dtype in dtypes if dtype.is_floating_point or dtype.is_complex}
+    x64 = not WIDE.isdisjoint(dtypes) or any(kind is True for kind in kinds)
+    from_tensor = tuple(isinstance(kind, torch.dtype) for kind in kinds)
+    return _Flat(fn, tree, from_tensor, statics, x64, narrow=bool(floats) and WIDE.isdisjoint(floats))
 
 
 class JaxFunction(InGraph):
@@ -103,39 +105,37 @@ class JaxFunction(InGraph):
         super().__init__()
         self.fn, self.static_argnums, self.static_argnames = fn, static_argnums, static_argnames
         update_wrapper(self, fn, updated=())
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+        self.__qualname__ = getattr(fn, "__qualname__", self.__name__)
 
     def __call__(self, *args, **kwargs):
         if torch.compiler.is_compiling():
             return in_graph(self, args, kwargs)
-        return self._call(args, kwargs)
-
-    def traced(self, args, kwargs):
-        return self._call(args, kwargs)
+        return self.traced(args, kwargs)
 
     @unseen
-    def _call(self, args, kwargs):
+    def traced(self, args, kwargs):
         statics: tuple = ()
         if self.static_argnums or self.static_argnames:
             args, kwargs, statics = self._separate(args, kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
-        tensors, constants, from_tensor = [], [], []
+        tensors: list[torch.Tensor] = []
+        constants: list[Any] = []
+        kinds: list[torch.dtype | bool] = []
         for leaf in leaves:
-            is_tensor = isinstance(leaf, torch.Tensor)
-            from_tensor.append(is_tensor)
-            if is_tensor:
-                tensors.append(autocast(leaf))
+            if isinstance(leaf, torch.Tensor):
+                leaf = autocast(leaf)
+                tensors.append(leaf)
+                kinds.append(leaf.dtype)
             elif isinstance(leaf, NUMBERS):
                 constants.append(leaf)
+                kinds.append(_is_wide(leaf))
             else:
                 raise ProblemError(
-                    f"Arguments of {_name(self.fn)} must be tensors, arrays, numbers or None, in dicts, lists and "
+                    f"Arguments of {self.__name__} must be tensors, arrays, numbers or None, in dicts, lists and "
                     f"tuples, but {reprlib.repr(leaf)} is a {type(leaf).__name__}: name it in `static_argnames`."
                 )
-        kinds = {t.dtype for t in tensors}
-        x64 = not WIDE.isdisjoint(kinds) or any(_is_wide(x) for x in constants)
-        floats = {d for d in kinds if d.is_floating_point or d.is_complex}
-        narrow = bool(floats) and WIDE.isdisjoint(floats)
-        fn = _flat(self.fn, tree, tuple(from_tensor), statics, x64, narrow)
+        fn = _flat(self.fn, tree, tuple(kinds), statics)
         out = call(fn, tuple(constants), tensors)
         return jax.tree.unflatten(fn.structure(tensors), out)
 
@@ -146,11 +146,18 @@ class JaxFunction(InGraph):
         for key, value in statics:
             if not isinstance(value, Hashable) or isinstance(value, torch.Tensor):
                 raise ProblemError(
-                    f"Static argument `{key}` of {_name(self.fn)} must be hashable, but is {reprlib.repr(value)}."
+                    f"Static argument `{key}` of {self.__name__} must be hashable, but is {reprlib.repr(value)}."
                 )
         positions = {key for key, _ in statics}
         args = tuple(x for i, x in enumerate(args) if i not in positions)
         return args, {name: x for name, x in kwargs.items() if name not in positions}, tuple(statics)
+
+    def __reduce_ex__(self, protocol):
+        """By name where it stands in its module under the name of its function, as a decorator leaves it."""
+        module = sys.modules.get(self.__module__)
+        return (
+            self.__qualname__ if getattr(module, self.__qualname__, None) is self else super().__reduce_ex__(protocol)
+        )
 
     def __repr__(self) -> str:
         return f"jax_function({self.fn!r})"
@@ -216,12 +223,11 @@ def _both_ways(fn: Callable, nums: tuple[int, ...], names: tuple[str, ...]) -> t
     nums = tuple(i + count if i < 0 else i for i in nums)
     if not open_ended and (wrong := [i for i in nums if not 0 <= i < count]):
         raise ProblemError(
-            f"Argument `static_argnums` must be positions of {_name(fn)}'s {count} arguments, but has {wrong[0]}."
+            f"Argument `static_argnums` must be positions of {fn}'s {count} arguments, but has {wrong[0]}."
         )
     if not open_ended and (unknown := [name for name in names if name not in parameters]):
         raise ProblemError(
-            f"Argument `static_argnames` must name arguments of {_name(fn)} ({', '.join(parameters)}), "
-            f"but has {unknown[0]!r}."
+            f"Argument `static_argnames` must name arguments of {fn} ({', '.join(parameters)}), but has {unknown[0]!r}."
         )
     positional = {p.name: i for i, p in enumerate(parameters.values()) if p.kind is p.POSITIONAL_OR_KEYWORD}
     positions = {*nums, *(positional[name] for name in names if name in positional)}
