@@ -6,7 +6,8 @@ The function is x sin x in float32. The bridges and JAX itself, with arrays of i
 order that rotates; a round is the mean of several calls. Times are medians over rounds, ratios are to JAX in the same
 rounds, intervals are bootstraps over rounds (95 %). JAX's forward + backward is a call of the jitted function and one
 of its jitted vjp. First calls, which compile, are kept apart. Then of ours alone: traces and executables over calls
-whose values, layouts and views change, resident memory over many calls, and the pointers on both sides. Writes results/bridge_overhead.json and the tables of docs/bridge.md.
+whose values, layouts and views change, resident memory over many calls, and the pointers on both sides.
+Writes results/bridge_overhead.json and the tables of docs/bridge.md.
 """
 
 import argparse
