@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -86,6 +86,11 @@ def unseen(function: _F) -> _F:
         skip = compiler._FrameAction.SKIP
         compiler.set_code_exec_strategy(function.__code__, compiler._FrameExecStrategy(skip, skip))
     return function
+
+
+def refuse_script() -> NoReturn:
+    """Raise where torch.jit is at work."""
+    raise BridgeError("torch.jit can neither script nor trace a JAX function: take torch.compile or torch.export.")
 
 
 @unseen

@@ -16,7 +16,7 @@ import torch
 
 from jax_kernel.errors import ProblemError
 
-from .compiled import InGraph, in_graph, unseen
+from .compiled import InGraph, in_graph, refuse_script, unseen
 from .functions import Function
 from .nodes import call
 from .views import autocast
@@ -151,6 +151,9 @@ class JaxFunction(InGraph):
         positions = {key for key, _ in statics}
         args = tuple(x for i, x in enumerate(args) if i not in positions)
         return args, {name: x for name, x in kwargs.items() if name not in positions}, tuple(statics)
+
+    def __prepare_scriptable__(self):
+        refuse_script()
 
     def __reduce_ex__(self, protocol):
         """By name where it stands in its module under the name of its function, as a decorator leaves it."""
