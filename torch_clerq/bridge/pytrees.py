@@ -23,6 +23,9 @@ from .views import autocast
 
 WIDE = {torch.float64, torch.complex128, torch.int64, torch.uint64}
 NUMBERS = (bool, int, float, complex, np.generic, np.ndarray, jax.Array)
+SYMBOLS: dict[type, Callable] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+"""Numbers that torch.compile would rather not fix, as a constant has to be."""
+
 WIDE_ARRAYS = {"float64", "complex128", "int64", "uint64"}
 NARROW = {"float64": "float32", "complex128": "complex64"}
 
@@ -127,7 +130,8 @@ class JaxFunction(InGraph):
                 leaf = autocast(leaf)
                 tensors.append(leaf)
                 kinds.append(leaf.dtype)
-            elif isinstance(leaf, NUMBERS):
+            elif type(leaf) in SYMBOLS or isinstance(leaf, NUMBERS):
+                leaf = SYMBOLS.get(type(leaf), lambda number: number)(leaf)
                 constants.append(leaf)
                 kinds.append(_is_wide(leaf))
             else:
