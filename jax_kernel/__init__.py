@@ -1,6 +1,7 @@
 """Differentiable propagation of light through driven, decaying quantum systems, in pure JAX."""
 
 from .errors import (
+    BridgeError,
     ConventionWarning,
     NotYetError,
     ProblemError,
@@ -15,6 +16,7 @@ from .resolution import MarchResolution, Resolution
 from .solution import Solution
 
 __all__ = [
+    "BridgeError",
     "ConventionWarning",
     "MarchResolution",
     "NotYetError",

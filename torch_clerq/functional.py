@@ -197,17 +197,23 @@ class Request:
         at: Any = None,
         **options: Any,
     ):
+        bridge.check_process()
         check_problem(problem)
         conventions.warn_once(problem)
         precisions = [] if least is None else [resolve_dtype(least, [])]
 
+        devices = set()
+
         def read(name: str, value: Any) -> torch.Tensor:
             tensor = to_tensor(name, value)
-            if tensor is value:  # numbers that came as anything else take the precision of the tensors
+            if isinstance(value, torch.Tensor):  # numbers that came as anything else join the tensors
                 precisions.append(tensor.dtype)
+                devices.add(tensor.device)
             return tensor
 
         given = parameters.arrange(problem, params, input_fields).map(read)
+        if len(devices) == 1 and (device := devices.pop()).type != "cpu":
+            given = given.map(lambda _, t: t.to(device))
         dtype = resolve_dtype(dtype, precisions)
         self.options = Options(dtype=str(dtype).removeprefix("torch."), **options)
         self.tol = check_tolerance(tol, self.options.dtype, self.options.scheme)
@@ -401,5 +407,6 @@ def check_resolution(resolution: Any) -> Resolution:
 def to_solution(out: Mapping[str, torch.Tensor], request: Request, at: Resolution | MarchResolution) -> Solution:
     """A Solution of tensors."""
     dtype = getattr(torch, request.options.dtype)
-    z, time = (torch.as_tensor(x, dtype=dtype) for x in (request.problem.z, request.problem.time))
+    device = next(iter(out.values())).device
+    z, time = (torch.as_tensor(x, dtype=dtype, device=device) for x in (request.problem.z, request.problem.time))
     return Solution(**out, z=z, time=time, resolution=at)

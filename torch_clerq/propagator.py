@@ -274,6 +274,9 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         """One checked call and its resolution, searched now if it has not been yet for the fields and these states."""
         check_device("The module", self.time.device)
         params = self._merged(own, params)
+        if not params and input_fields is None and not self.time.is_cpu:  # a tensor that says where
+            strengths = torch.as_tensor(self.problem.interaction_strengths, dtype=self.dtype, device=self.time.device)
+            params = {"interaction_strengths": strengths}
         request = Request(
             self.problem, input_fields, params, dtype=None, least=self.dtype, at=self.resolution, **self.options
         )
@@ -301,6 +304,9 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         if any(pulse_args):
             own["pulse_args"] = pulse_args
         return own | params
+
+    def __prepare_scriptable__(self):
+        bridge.refuse_script()
 
     def extra_repr(self) -> str:
         """The problem, what is trained, and how it is resolved."""

@@ -3,7 +3,8 @@
 from jax_kernel import program
 from jax_kernel.prepare import prepare
 
-from .compiled import InGraph, eager, in_graph, unseen
+from .compiled import InGraph, eager, in_graph, refuse_script, unseen
+from .exchange import check_process
 from .functions import Function, executable
 from .nodes import call
 from .pytrees import JaxFunction, jax2torch, jax_function
@@ -15,6 +16,7 @@ __all__ = [
     "JaxFunction",
     "autocast",
     "call",
+    "check_process",
     "clear_cache",
     "eager",
     "has_values",
@@ -22,6 +24,7 @@ __all__ = [
     "is_differentiated",
     "jax2torch",
     "jax_function",
+    "refuse_script",
     "unseen",
     "value",
 ]

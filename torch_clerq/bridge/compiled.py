@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,25 +16,28 @@ from jax_kernel.errors import BridgeError
 _F = TypeVar("_F", bound=Callable)
 
 _numbers = itertools.count()
-_objects: "WeakValueDictionary[int, InGraph]" = WeakValueDictionary()
+_objects: "WeakValueDictionary[str, InGraph]" = WeakValueDictionary()
 
 
 class InGraph:
-    """An object whose method `traced` a compiled graph calls; the compiler knows the object by its number."""
+    """An object whose method `traced` a compiled graph calls.
+
+    The compiler knows it by its key, a string, for it takes integers for sizes that may change.
+    """
 
     def __init__(self):
         super().__init__()
         self._enlist()
 
     def __setstate__(self, state):
-        """Restore a copy, which has a number of its own."""
+        """Restore a copy, which has a key of its own."""
         above = getattr(super(), "__setstate__", self.__dict__.update)
         above(state)
         self._enlist()
 
     def _enlist(self) -> None:
-        self.number = next(_numbers)
-        _objects[self.number] = self
+        self.key = str(next(_numbers))
+        _objects[self.key] = self
 
     def traced(self, *args: Any) -> Any:
         """The call, on tensors that may have no values; arguments are pytrees of tensors and plain numbers."""
@@ -43,8 +46,10 @@ class InGraph:
 
 def in_graph(called: InGraph, *args: Any) -> Any:
     """Call `called.traced(*args)` while torch compiles or exports, where Dynamo does not look into it."""
+    if not torch.compiler.is_dynamo_compiling():  # but an export that runs the code
+        return called.traced(*args)
     _be_ready()
-    return _traced(called.number, _for_compiler(args))
+    return _traced(called.key, _for_compiler(args))
 
 
 class _Nothing:
@@ -88,13 +93,18 @@ def unseen(function: _F) -> _F:
     return function
 
 
+def refuse_script() -> NoReturn:
+    """Raise where torch.jit is at work."""
+    raise BridgeError("torch.jit can neither script nor trace a JAX function: take torch.compile or torch.export.")
+
+
 @unseen
-def _run(number: int, args: tuple) -> Any:
+def _run(key: str, args: tuple) -> Any:
     if forward_ad._current_level >= 0 and not torch._C._are_functorch_transforms_active():
         raise BridgeError(
             "torch.compile loses the tangents of dual tensors: take torch.func.jvp, which it keeps, or do not compile."
         )
-    return _for_compiler(_objects[number].traced(*args))
+    return _for_compiler(_objects[key].traced(*args))
 
 
 _traced: Callable = _run

@@ -51,16 +51,17 @@ def _dlpack() -> _DLPack:
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
     """The tensor's memory as an array; a copy only of what is not contiguous, conjugated, negated or misaligned."""
-    if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
-        tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    if tensor.numel() == 0:
-        return jnp.zeros(tuple(tensor.shape), dtype_of(tensor))
     try:
+        if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
+            tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        if tensor.numel() == 0:
+            return jnp.zeros(tuple(tensor.shape), dtype_of(tensor))
         if tensor.is_cpu:
             return _dlpack().read(tensor)
         return jnp.from_dlpack(tensor.detach())  # the public entry hands the stream over
     except Exception as error:
-        raise BridgeError(f"Tensors must be dense and of a dtype that JAX knows, but one is {tensor.dtype}.") from error
+        kind = f"{tensor.layout}, {tensor.dtype}".replace("torch.", "")
+        raise BridgeError(f"Tensors must be dense and of a dtype that JAX knows, but one is {kind}.") from error
 
 
 def to_torch(array: jax.Array, device: torch.device | None = None) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import operators
-from .compiled import unseen
+from .compiled import refuse_script, unseen
 from .functions import Function, batched, jvp, run, vjp
 from .views import PLAIN
 
@@ -25,6 +25,8 @@ def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple
     Returns:
         Tensors; they carry derivatives where an input does.
     """
+    if torch._C._is_tracing():
+        refuse_script()
     if torch._C._are_functorch_transforms_active():
         return node(fn.name).apply(fn, constants, *tensors)
     if forward_ad._current_level >= 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):

@@ -16,13 +16,16 @@ import torch
 
 from jax_kernel.errors import ProblemError
 
-from .compiled import InGraph, in_graph, unseen
+from .compiled import InGraph, in_graph, refuse_script, unseen
 from .functions import Function
 from .nodes import call
 from .views import autocast
 
 WIDE = {torch.float64, torch.complex128, torch.int64, torch.uint64}
 NUMBERS = (bool, int, float, complex, np.generic, np.ndarray, jax.Array)
+SYMBOLS: dict[type, Callable] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+"""Numbers that torch.compile would rather not fix, as a constant has to be."""
+
 WIDE_ARRAYS = {"float64", "complex128", "int64", "uint64"}
 NARROW = {"float64": "float32", "complex128": "complex64"}
 
@@ -127,7 +130,8 @@ class JaxFunction(InGraph):
                 leaf = autocast(leaf)
                 tensors.append(leaf)
                 kinds.append(leaf.dtype)
-            elif isinstance(leaf, NUMBERS):
+            elif type(leaf) in SYMBOLS or isinstance(leaf, NUMBERS):
+                leaf = SYMBOLS.get(type(leaf), lambda number: number)(leaf)
                 constants.append(leaf)
                 kinds.append(_is_wide(leaf))
             else:
@@ -151,6 +155,9 @@ class JaxFunction(InGraph):
         positions = {key for key, _ in statics}
         args = tuple(x for i, x in enumerate(args) if i not in positions)
         return args, {name: x for name, x in kwargs.items() if name not in positions}, tuple(statics)
+
+    def __prepare_scriptable__(self):
+        refuse_script()
 
     def __reduce_ex__(self, protocol):
         """By name where it stands in its module under the name of its function, as a decorator leaves it."""
