@@ -20,7 +20,6 @@ import json
 import multiprocessing
 import sys
 import warnings
-from itertools import groupby
 
 import jax
 import torch
@@ -29,7 +28,7 @@ from torch.autograd.gradcheck import GradcheckError
 from jax_kernel.errors import PropagationError
 
 from . import tables
-from .capabilities import ALL, Capability, Silent, Wrong
+from .capabilities import ALL, GROUPS, Capability, Silent, Wrong
 from .peers import BRIDGES
 
 OURS = "torch_clerq"
@@ -119,9 +118,10 @@ def column(bridge: str, names: list[str]) -> dict[str, tuple[str, str]]:
 def table(found: dict[str, dict[str, tuple[str, str]]]) -> str:
     """The rows by group, ours first, and a last row that counts."""
     rows = []
-    for group, members in groupby(ALL.values(), lambda capability: capability.group):
+    for group in GROUPS:
         rows.append([f"**{group}**", *[""] * len(found)])
-        rows += [[member.name, *(cells[member.name][0] for cells in found.values())] for member in members]
+        members = [capability.name for capability in ALL.values() if capability.group == group]
+        rows += [[name, *(cells[name][0] for cells in found.values())] for name in members]
     rights = [sum(kind == "right" for kind, _ in cells.values()) for cells in found.values()]
     rows.append([f"**right, of {len(ALL)}**", *(f"**{count}**" for count in rights)])
     return tables.markdown(["", *found], rows)

@@ -35,6 +35,17 @@ class Capability:
 
 
 ALL: dict[str, Capability] = {}
+GROUPS = (
+    "Calls",
+    "Complex numbers",
+    "Precision",
+    "Memory",
+    "Derivatives",
+    "torch.func",
+    "Compilers",
+    "Training",
+    "Threads and processes",
+)
 
 
 def capability(group: str, name: str, *, seconds: float = 60, wide: bool = False) -> Callable:

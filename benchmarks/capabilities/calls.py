@@ -81,6 +81,15 @@ def keywords(bridge):
     same(gradients(out, [x, y]), gradients(x * y**2, [x, y]))
 
 
+@capability(GROUP, "a number as an argument")
+def number(bridge):
+    x, fn = random(4, grad=True), bridge(lambda x, k: jnp.sin(x) * k)
+    for k in (0.5, 2):
+        out = fn(x, k)
+        same(out, x.sin() * k)
+        same(gradients(out, [x]), gradients(x.sin() * k, [x]))
+
+
 @capability(GROUP, "None as an argument")
 def none(bridge):
     x = random(4, grad=True)

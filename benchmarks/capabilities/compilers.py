@@ -6,7 +6,7 @@ from torch import func
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from .base import Silent, Wrong, agrees, capability, random, same
+from .base import Silent, Wrong, agrees, capability, gradients, random, same
 
 GROUP = "Compilers"
 
@@ -41,6 +41,24 @@ def dynamic(bridge):
     compiled = torch.compile(lambda x: fn(x * 2) + 1, fullgraph=True, dynamic=True, backend="aot_eager")
     for length in (4, 5, 9):
         agrees(compiled, lambda x: torch_map(x * 2) + 1, [random(length, grad=True)])
+
+
+@capability(GROUP, "torch.compile, a number that changes", seconds=120)
+def changing_number(bridge):
+    fn = bridge(lambda x, k: jnp.sin(x) * k)
+    compiled = torch.compile(lambda x, k: fn(x, k), fullgraph=True, backend="aot_eager")
+    for k in (0.5, 0.7, 3, 4):
+        x = random(4, grad=True)
+        y = compiled(x, k)
+        same(y, x.sin() * k)
+        same(gradients(y, [x]), gradients(x.sin() * k, [x]))
+
+
+@capability(GROUP, "torch.compile, two functions in one place", seconds=120)
+def two_functions(bridge):
+    compiled = torch.compile(lambda fn, x: fn(x * 2), fullgraph=True, backend="aot_eager")
+    for fn, truth in ((jnp.sin, torch.sin), (jnp.cos, torch.cos), (jnp.tanh, torch.tanh)):
+        same(compiled(bridge(fn), random(4)), truth(random(4) * 2))
 
 
 @capability(GROUP, "compiled jvp: right or refused", seconds=120)

@@ -107,6 +107,16 @@ def vjp(bridge):
     same(func.vjp(bridge(jax_map), x)[1](cotangent), func.vjp(torch_map, x)[1](cotangent))
 
 
+@capability(FUNC, "derivative of a vjp")
+def derivative_of_vjp(bridge):
+    x, weights = random(4), random(4, seed=1)
+
+    def of(fn):
+        return func.grad(lambda cotangent: (func.vjp(fn, x)[1](cotangent)[0] ** 2).sum())(weights)
+
+    same(of(bridge(jax_map)), of(torch_map))
+
+
 @capability(FUNC, "jvp")
 def jvp(bridge):
     x, v = random(4), random(4, seed=1)
@@ -209,8 +219,8 @@ def per_sample(bridge):
     same([found[name] for name in right], list(right.values()))
 
 
-@capability(FUNC, "complex jacrev and jacfwd")
-def complex_jacobians(bridge):
+@capability(FUNC, "vjp and jvp of complex numbers")
+def complex_numbers(bridge):
     z, v = random(3, dtype=torch.complex64), random(3, dtype=torch.complex64, seed=1)
     fn = bridge(lambda z: jnp.conj(z) * z**2)
     same(func.vjp(fn, z)[1](v), func.vjp(lambda z: z.conj() * z**2, z)[1](v))
