@@ -1,4 +1,4 @@
-"""The same right-hand side under any diffrax solver with adaptive steps."""
+"""The same right-hand side under any diffrax solver with adaptive steps, and how diffrax differentiates."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,11 @@ import diffrax
 import jax
 import jax.numpy as jnp
 
+from .errors import NotYetError
 from .integrate import Run, derivative, observe
+
+DERIVATIVES = ("reverse", "forward", "any")
+"""Which derivatives a program has: first ones by vjp, those of any order by jvp alone, or all compositions of both."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,39 @@ def step_sizes(options: SolverOptions, interval, jumps) -> diffrax.AbstractStepS
     return diffrax.ClipStepSizeController(controller, jump_ts=jumps) if jumps.size else controller
 
 
+def adjoint(solver: Any, derivatives: str, checkpoints: int | None = None) -> diffrax.AbstractAdjoint:
+    """How diffrax differentiates a solve; the sizes of the steps count as given.
+
+    Args:
+        solver: a diffrax solver.
+        derivatives: one of `DERIVATIVES`.
+        checkpoints: states that "reverse" keeps, by default the logarithm of the most steps.
+
+    Raises:
+        NotYetError: the solver has no such derivatives in diffrax.
+    """
+    if derivatives == "reverse":
+        return diffrax.RecursiveCheckpointAdjoint(checkpoints=checkpoints)
+    if isinstance(solver, diffrax.AbstractRungeKutta) and not hasattr(solver, "scan_kind"):
+        raise NotYetError(
+            f"Argument `solver` must not be a HalfSolver of a Runge–Kutta method for derivatives other than first ones "
+            f"in reverse mode, but is {solver!r}: take the method itself, or diffrax.Tsit5()."
+        )
+    return diffrax.ForwardMode() if derivatives == "forward" else diffrax.DirectAdjoint()
+
+
 def integrate(
-    options: SolverOptions, coefficients, state, drive, time, jumps, *, structure, running, want_average
+    options: SolverOptions,
+    coefficients,
+    state,
+    drive,
+    time,
+    jumps,
+    *,
+    structure,
+    running,
+    want_average,
+    derivatives: str = "reverse",
 ) -> Run:
     """Integrate the medium with steps no longer than one interval of the time grid.
 
@@ -54,6 +89,7 @@ def integrate(
         structure: which elements there are.
         running: the running z-integral, shape (z, z) or (field, z, z).
         want_average: whether to keep the class-averaged state.
+        derivatives: one of `DERIVATIVES`.
 
     Returns:
         The run; NaN from where the solver gave up.
@@ -75,6 +111,7 @@ def integrate(
         state,
         saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=time, fn=seen), diffrax.SubSaveAt(t1=True)]),
         stepsize_controller=step_sizes(options, interval, jumps),
+        adjoint=adjoint(options.solver, derivatives),
         max_steps=options.max_steps,
         throw=False,
     )

@@ -37,13 +37,18 @@ class _Factors(NamedTuple):
     imaginary: Float[Array, "factor coherence class 1"]
 
 
-def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stages) -> Run:
-    """Integrate the medium over all steps; arguments and result are those of `jax_kernel.integrate.integrate`."""
+def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stages, by_hand=True) -> Run:
+    """Integrate the medium over all steps; arguments and result are those of `jax_kernel.integrate.integrate`.
+
+    Without the adjoint written `by_hand` it has derivatives of every kind and order, and none stores every stage.
+    """
     coefficients = inputs.coefficients
     diagonal = _diagonal(structure, coefficients)
 
     def slope(state, drive):
-        return remainder((coefficients, state, drive), structure=structure, running=running)
+        if by_hand:
+            return remainder((coefficients, state, drive), structure=structure, running=running)
+        return _remainder((coefficients, state, drive), structure, running)[:2]
 
     def step(state, x):
         drive, h = x
@@ -61,7 +66,7 @@ def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stag
     def segment(state, x):
         return jax.lax.scan(step, state, x)
 
-    if not store_stages:
+    if not (store_stages and by_hand):
         segment = jax.checkpoint(segment)
     end, seen = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
     return whole_run(structure, want_average, coefficients, seen, end)
@@ -81,8 +86,8 @@ def _diagonal(structure: Structure, coefficients: Coefficients) -> Complex[Array
 
 def _factors(structure: Structure, diagonal, h) -> _Factors:
     h = jax.lax.complex(h, jnp.zeros_like(h))
-    half_exp, half_1, half_2, _ = phi(diagonal * (h / 2))
-    full_exp, full_1, full_2, full_3 = phi(diagonal * h)
+    both = phi(diagonal * jnp.stack([h / 2, h])[:, None, None])
+    (half_exp, full_exp), (half_1, full_1), (half_2, full_2), (_, full_3) = both
     slopes = (
         half_1 / 2,
         half_1 / 2 - half_2,
@@ -124,12 +129,10 @@ def phi(x: Complex[Array, "*axes"]) -> tuple[Complex[Array, "*axes"], ...]:
     """
     small = jnp.abs(x) < 1
     near, away = jnp.where(small, x, 0), jnp.where(small, 1, x)
-    series = []
-    for k in (1, 2, 3):
-        total = jnp.zeros_like(x)
-        for j in range(17, -1, -1):
-            total = total * near + 1 / math.factorial(j + k)
-        series.append(total)
+    series = jnp.zeros((3, *x.shape), x.dtype)
+    for j in range(17, -1, -1):
+        of_each = np.array([1 / math.factorial(j + k) for k in (1, 2, 3)]).reshape(3, *[1] * x.ndim)
+        series = series * near + jnp.asarray(of_each, x.dtype)
     exponential = jnp.exp(away)
     first = (exponential - 1) / away
     second = (first - 1) / away

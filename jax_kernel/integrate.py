@@ -157,7 +157,7 @@ def _segment(structure: Structure, coefficients: Coefficients, running, state, d
     return end, trace
 
 
-def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, running, h):
+def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, running, h, *, checkpoint=False):
     """Run all segments. `keep` is what the adjoint will need of them: "nothing", "segments" or "stages"."""
     coefficients = inputs.coefficients
 
@@ -167,13 +167,18 @@ def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, 
         kept = {"nothing": None, "segments": state, "stages": (trace.state, trace.rabi)}[keep]
         return end, (Observed(trace.source[::STAGES], average), kept)
 
+    if checkpoint:
+        segment = jax.checkpoint(segment, prevent_cse=False)
     end, (seen, kept) = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
     return whole_run(structure, want_average, coefficients, seen, end), kept
 
 
 def integrate_plain(inputs: Inputs, *, structure, running, h, want_average, store_stages=False) -> Run:
-    """`integrate` without its hand-written adjoint: for forward mode and higher derivatives, and its test."""
-    return _march(structure, want_average, "nothing", inputs, running, h)[0]
+    """`integrate` without its hand-written adjoint, with derivatives of every kind and order.
+
+    Of each order of reverse mode every segment stores one state, and computes its stages again.
+    """
+    return _march(structure, want_average, "nothing", inputs, running, h, checkpoint=True)[0]
 
 
 @eqx.filter_custom_vjp

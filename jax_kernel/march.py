@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from . import pulses, rhs
-from .adaptive import step_sizes
+from .adaptive import adjoint, step_sizes
 from .generator import Structure
 from .integrate import Observed, observe
 from .march_options import BLOW_UP, MarchOptions
@@ -57,6 +57,7 @@ def march(
     density,
     step,
     want_average: bool,
+    derivatives: str,
 ) -> Marched:
     """March from z_min to z_max.
 
@@ -72,6 +73,7 @@ def march(
         density: N of every step, shape (step,).
         step: length of a step.
         want_average: whether the state is kept at the stored positions.
+        derivatives: one of `adaptive.DERIVATIVES`.
     """
     euler = options.step == "euler"
     peak = jnp.max(jnp.sqrt(jnp.sum(stop_gradient(entrance) ** 2, axis=1)))
@@ -81,7 +83,15 @@ def march(
     def solve(field, drive, jumps):
         """The slice that a drive leaves, and the light there, NaN from where the solver gave up."""
         seen = solve_slice(
-            options, coefficients, state, drive, structure=structure, time=time, jumps=jumps, want_average=want_average
+            options,
+            coefficients,
+            state,
+            drive,
+            structure=structure,
+            time=time,
+            jumps=jumps,
+            want_average=want_average,
+            derivatives=derivatives,
         )
         gave_up = jnp.isnan(stop_gradient(seen.source)) & jnp.isfinite(stop_gradient(field))
         return jnp.where(gave_up, jnp.nan, field), seen
@@ -106,7 +116,7 @@ def march(
         carry, _ = jax.lax.scan(inner_step, carry, densities)
         return carry, (carry[0], carry[1].average)
 
-    if options.mode == "reverse" and options.strategy != "s2":
+    if derivatives != "forward" and options.strategy != "s2":
         outer_step = jax.checkpoint(outer_step, prevent_cse=False)
     entrance, seen = solve(entrance, drive, jumps)
     error, taken = jnp.zeros(len(entrance), entrance.dtype), jnp.zeros((), jnp.int32)
@@ -146,6 +156,7 @@ def solve_slice(
     time,
     jumps,
     want_average: bool,
+    derivatives: str,
 ) -> Observed:
     """Solve one slice in t, with steps no longer than one interval of the time grid.
 
@@ -158,6 +169,7 @@ def solve_slice(
         time: the time grid, shape (time,).
         jumps: times that a step must not straddle, shape (jump,).
         want_average: whether to keep the class-averaged state.
+        derivatives: one of `adaptive.DERIVATIVES`.
 
     Returns:
         Source, shape (field, 2, time), and average, shape (component, time); NaN from where the solver gave up.
@@ -185,7 +197,7 @@ def solve_slice(
         state,
         saveat=diffrax.SaveAt(ts=time, fn=seen),
         stepsize_controller=controller,
-        adjoint=adjoint_of(options),
+        adjoint=adjoint(settings.solver, derivatives, options.checkpoints),
         max_steps=most,
         throw=False,
     )
@@ -195,10 +207,3 @@ def solve_slice(
         return jnp.moveaxis(jnp.where(ok | jnp.isfinite(x), x, jnp.nan)[..., 0], 0, -1)
 
     return jax.tree.map(reached, solution.ys)
-
-
-def adjoint_of(options: MarchOptions) -> diffrax.AbstractAdjoint:
-    """How diffrax differentiates one slice."""
-    if options.mode == "forward":
-        return diffrax.ForwardMode()
-    return diffrax.RecursiveCheckpointAdjoint(checkpoints=options.checkpoints)

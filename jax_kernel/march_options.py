@@ -19,8 +19,7 @@ from .resolution import MarchResolution
 
 STEPS = ("ab", "euler")
 STRATEGIES = ("s2", "s3", "s4")
-MODES = ("reverse", "forward")
-ONLY_MARCH = ("step", "strategy", "checkpoints", "n_steps", "mode")
+ONLY_MARCH = ("step", "strategy", "checkpoints", "n_steps")
 BLOW_UP = 1e3
 """Growth of the peak of the light, over its peak at the entrance, that counts as an instability, as in clerq."""
 
@@ -39,9 +38,8 @@ class MarchOptions:
         z_steps_inner: steps per stored interval.
         step: "ab" or "euler".
         strategy: "s2", "s3" or "s4".
-        checkpoints: states that the adjoint of a slice keeps, for "s4".
+        checkpoints: states that the adjoint of a slice keeps, for "s4" in reverse mode.
         n_steps: constant steps of a slice, or None for adaptive ones.
-        mode: "reverse" or "forward".
         solver: a diffrax solver and its tolerances.
     """
 
@@ -51,7 +49,6 @@ class MarchOptions:
     strategy: str
     checkpoints: int | None
     n_steps: int | None
-    mode: str
     solver: SolverOptions
 
 
@@ -65,12 +62,13 @@ def check_options(options: Any) -> None:
 
     one_of("step", STEPS)
     one_of("strategy", STRATEGIES)
-    one_of("mode", MODES)
     if options.memory != "auto":
         parameters.fail("memory", 'be left out with scheme="march", whose memory is set by `strategy`',
                         f"is {options.memory!r}")  # fmt: skip
     if options.mode == "forward" and options.strategy is not None:
         parameters.fail("strategy", 'be left out with mode="forward", which stores nothing', f"is {options.strategy!r}")
+    if options.mode == "any" and options.strategy == "s4":
+        parameters.fail("strategy", 'be "s2" or "s3" with mode="any", which keeps no number of states', "is 's4'")
     if options.strategy == "s4":
         if not (is_integer(options.checkpoints) and options.checkpoints >= 1):
             parameters.fail(
@@ -144,7 +142,6 @@ def prepare(
         strategy=options.strategy or "s3",
         checkpoints=options.checkpoints,
         n_steps=n_steps,
-        mode=options.mode or "reverse",
         solver=SolverOptions(solver, *tolerances, options.max_steps or MOST_STEPS),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import march_options, parameters
-from .adaptive import SolverOptions, largest
+from .adaptive import DERIVATIVES, SolverOptions, largest
 from .reading import is_integer
 
 MEMORY = ("auto", "fast", "lean")
@@ -28,12 +28,12 @@ class Options:
         rtol: relative tolerance of `solver`, by default by precision.
         atol: absolute tolerance of `solver`, by default by precision.
         max_steps: most steps of `solver`, by default 100 000.
+        mode: "reverse" (the default), "forward" or "any": which derivatives there are, see `propagate`.
         step: only of a march, as are the following: "ab" or "euler", by default "ab".
         strategy: "s2" (a gradient stores every slice), "s3" (it solves the slices again; the default) or "s4" (like
             "s3", with `checkpoints`).
         checkpoints: states that the gradient of one slice keeps, for "s4".
         n_steps: constant steps of a slice in place of adaptive ones.
-        mode: "reverse" or "forward" derivatives, by default "reverse".
     """
 
     dtype: str = "float64"
@@ -47,7 +47,7 @@ class Options:
     strategy: str | None = None
     checkpoints: int | None = None
     n_steps: int | None = None
-    mode: str | None = None
+    mode: str = "reverse"
 
     def __post_init__(self):
         def one_of(name, allowed):
@@ -57,6 +57,7 @@ class Options:
         one_of("dtype", ("float32", "float64"))
         one_of("scheme", ("cross", "march"))
         one_of("memory", MEMORY)
+        one_of("mode", DERIVATIVES)
         for name in ("rtol", "atol"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):

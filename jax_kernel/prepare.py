@@ -82,6 +82,7 @@ def prepare(
         "sampled": sampled,
         "outputs": outputs,
         "dtype": options.dtype,
+        "derivatives": options.mode,
     }
     if isinstance(at, MarchResolution):
         march_options.refuse_states(outputs, start)

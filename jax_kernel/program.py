@@ -1,5 +1,6 @@
 """From a problem and its parameters to arrays: the pure function behind `propagate`, keyed by structure alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -12,7 +13,7 @@ from jax.lax import stop_gradient
 from . import adaptive, doppler, exponential, march, pulses, quadrature, states
 from .errors import ProblemError
 from .generator import Structure
-from .integrate import Inputs, Observed, integrate
+from .integrate import Inputs, Observed, Run, integrate, integrate_plain
 from .march_options import MarchOptions
 from .parameters import AXES
 from .rhs import Coefficients
@@ -35,6 +36,8 @@ class Program:
         dtype: "float32" or "float64".
         solver: "runge-kutta" or "exponential" on the fixed grid, or how diffrax integrates.
         march: the static part of a z-march, or None for cross-propagation.
+        derivatives: "reverse" for first derivatives by vjp, whose adjoints are written by hand; "forward" for those of
+            any order by jvp alone; "any" for every composition of the two.
     """
 
     structure: Structure
@@ -49,6 +52,12 @@ class Program:
     dtype: str
     solver: "str | adaptive.SolverOptions"
     march: MarchOptions | None = None
+    derivatives: str = "reverse"
+
+    def __post_init__(self):
+        if self.derivatives not in adaptive.DERIVATIVES:
+            allowed = ", ".join(map(repr, adaptive.DERIVATIVES))
+            raise ProblemError(f"Argument `derivatives` must be one of {allowed}, but is {self.derivatives!r}.")
 
 
 @lru_cache(maxsize=128)
@@ -126,7 +135,7 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
     common = {"structure": structure, "running": running, "want_average": want_average}
 
-    on_grid = integrate if program.solver == "runge-kutta" else exponential.integrate
+    on_grid = _on_grid_integrator(program)
     if isinstance(program.solver, str):
         steps = numbers["steps"]
         drive = _at_stages(program, numbers, params, steps)
@@ -136,7 +145,14 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     else:
         drive_at = partial(_drive, program, _splines(program, numbers, params), params)
         seen, end = adaptive.integrate(
-            program.solver, coefficients, state, drive_at, numbers["time"], numbers["jumps"], **common
+            program.solver,
+            coefficients,
+            state,
+            drive_at,
+            numbers["time"],
+            numbers["jumps"],
+            **common,
+            derivatives=program.derivatives,
         )
 
     entrance = _entrance(program, numbers, params)
@@ -163,6 +179,13 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     return {name: out[name] for name in sorted(outputs & out.keys())}
 
 
+def _on_grid_integrator(program: Program) -> Callable[..., Run]:
+    """How the fixed grid is integrated, with the derivatives that are asked for."""
+    if program.solver == "exponential":
+        return partial(exponential.integrate, by_hand=program.derivatives == "reverse")
+    return integrate if program.derivatives == "reverse" else integrate_plain
+
+
 def _marched(program: Program, options: MarchOptions, numbers, params) -> dict[str, Any]:
     """The outputs of a z-march."""
     structure, outputs = program.structure, program.outputs
@@ -182,6 +205,7 @@ def _marched(program: Program, options: MarchOptions, numbers, params) -> dict[s
         density=march.density_at(params["number_density"], numbers["z"], numbers["positions"], numbers["density"]),
         step=numbers["step"],
         want_average=want_average,
+        derivatives=program.derivatives,
     )
     fields = jnp.moveaxis(marched.fields, 0, 1)
     out = {"fields": fields, "z_error": _worst(marched.error / _peaks(program, fields), jnp.abs(fields))}

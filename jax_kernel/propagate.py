@@ -51,7 +51,7 @@ def propagate(
     strategy: str | None = None,
     checkpoints: int | None = None,
     n_steps: int | None = None,
-    mode: str | None = None,
+    mode: str = "reverse",
 ) -> Solution:
     """Propagate light through a medium of driven, decaying quantum systems (Maxwell and Lindblad).
 
@@ -97,12 +97,13 @@ def propagate(
         rtol: relative tolerance of `solver`, by default 1e-8 in float64 and 1e-6 in float32.
         atol: absolute tolerance of `solver`, by default 1e-10 and 1e-9.
         max_steps: most steps of `solver` (in a march, in one slice), by default 100 000.
+        mode: which derivatives JAX may take: "reverse" (the default) first ones by grad and vjp; "forward" those of any
+            order by jvp and jacfwd; "any" every composition of the two, as in a Hessian, at a higher cost.
         step: of a march only, as all that follow: "ab" (Adams–Bashforth, second order; the default) or "euler".
         strategy: what its gradient stores: "s2" every slice; "s3", the default, the light at the stored positions;
             "s4" the same, and at most `checkpoints` states of the slice that it solves again.
         checkpoints: see `strategy`.
         n_steps: constant steps of each slice in place of adaptive ones.
-        mode: "reverse" (the default: for grad and vjp) or "forward" (for jvp and jacfwd).
 
     Returns:
         The `Solution`. Under jit, grad or vmap its estimates are inf where the run did not stay finite.

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Inexact
 
-from .stable import ratio, sech, sinc
+from .stable import clipped_ratio, ratio, sech, sinc
 
 SECH_FWHM = 2 * float(np.arccosh(2.0))
 """Full width at half maximum of sech(t / width), in units of width."""
@@ -24,9 +24,9 @@ EDGES = {"square": ("on", "off"), "intp": ("tlist",)}
 """Arguments that are times of jumps and kinks: the solver places its steps by them, so they have no gradient."""
 
 
-def _gauss(x):
-    """2^(−4x²): a Gaussian of full width at half maximum 1, clamped where it has long underflowed."""
-    x = jnp.clip(x, -20, 20)
+def _gauss(x, fwhm):
+    """2^(−4x²/fwhm²), clamped where it has long underflowed."""
+    x = clipped_ratio(x, fwhm, 20.0)
     return jnp.exp(-4 * float(np.log(2.0)) * x * x)
 
 
@@ -38,21 +38,21 @@ def _gaussian(t, inside, args):
     fwhm = args["fwhm"]
     per_pi = float(np.sqrt(np.log(2.0) / np.pi))
     ampl = ratio(args["n_pi"] * per_pi, fwhm) if "n_pi" in args else args["ampl"]
-    return ampl * _gauss(ratio(t - args["centre"], fwhm))
+    return ampl * _gauss(t - args["centre"], fwhm)
 
 
 def _sech(t, inside, args):
     width = args["width"] if "width" in args else args["fwhm"] / SECH_FWHM
     ampl = ratio(args["n_pi"] / (2 * np.pi), width) if "n_pi" in args else args["ampl"]
-    return ampl * sech(ratio(t - args["centre"], width))
+    return ampl * sech(clipped_ratio(t - args["centre"], width, 1e3))
 
 
 def _rise(t, args):
-    return _gauss(jnp.minimum(ratio(t - args["on"], args["fwhm"]), 0))
+    return _gauss(jnp.minimum(t - args["on"], 0), args["fwhm"])
 
 
 def _fall(t, args):
-    return _gauss(jnp.maximum(ratio(t - args["off"], args["fwhm"]), 0))
+    return _gauss(jnp.maximum(t - args["off"], 0), args["fwhm"])
 
 
 def _ramp_on(t, inside, args):

@@ -1,5 +1,6 @@
 """Numerically safe elementary forms: values and gradients stay finite and accurate at every argument."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact
@@ -39,11 +40,41 @@ def sinc(x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
 
 
 def ratio(x: Inexact[Array, "..."], width: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
-    """x/width for width > 0, whose gradient in width cannot overflow.
+    """x/width for width > 0, whose gradient in width cannot overflow, nor what its second derivative is made of.
 
     Example:
         >>> import jax.numpy as jnp
         >>> float(ratio(jnp.float32(1.0), jnp.float32(4.0)))
         0.25
     """
-    return x / jnp.maximum(width, float(np.sqrt(np.finfo(jnp.result_type(width)).tiny)))
+    return _quotient(x, jnp.maximum(width, _least(width)))
+
+
+def clipped_ratio(x: Inexact[Array, "..."], width: Inexact[Array, "..."], limit: float) -> Inexact[Array, "..."]:
+    """x/width for width > 0, clipped to ±limit, beyond which all derivatives are 0 even where x/width² overflows.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> float(jax.grad(jax.grad(clipped_ratio, 1), 1)(jnp.float32(1e9), jnp.float32(1e-15), 20.0))
+        0.0
+    """
+    width = jnp.maximum(width, _least(width))
+    far = jnp.abs(x) >= limit * width
+    return jnp.where(far, limit * jnp.sign(x), _quotient(jnp.where(far, 0, x), width))
+
+
+def _least(width) -> float:
+    return float(np.sqrt(np.finfo(jnp.result_type(width)).tiny))
+
+
+@jax.custom_jvp
+def _quotient(x, y):
+    """x/y, whose derivatives divide by y again and again, for powers of y overflow long before quotients do."""
+    return x / y
+
+
+@_quotient.defjvp
+def _quotient_jvp(primals, tangents):
+    (x, y), (x_dot, y_dot) = primals, tangents
+    z = _quotient(x, y)
+    return z, _quotient(x_dot - z * y_dot, y)

@@ -294,9 +294,7 @@ def test_options_that_a_march_refuses(options, message):
         propagate(two_level(z_steps_inner=1), **{"scheme": "march"} | options)
 
 
-@pytest.mark.parametrize(
-    "options", [{"step": "ab"}, {"strategy": "s3"}, {"checkpoints": 3}, {"n_steps": 101}, {"mode": "forward"}]
-)
+@pytest.mark.parametrize("options", [{"step": "ab"}, {"strategy": "s3"}, {"checkpoints": 3}, {"n_steps": 101}])
 def test_options_of_a_march_are_refused_elsewhere(options):
     with pytest.raises(ProblemError, match=f'`{next(iter(options))}` must be left out unless scheme="march"'):
         propagate(two_level(), **options)
