@@ -244,12 +244,20 @@ class Request:
         sizes = _sizes(self.problem, self.options.on_grid)
         fn = _Flat(prepared.program, self.tree, self.from_tensor, sizes)
         check = partial(_check_outputs, self.problem, self.options, at, fn.outputs)
-        results = bridge.call(fn, bridge.Checked((prepared.numbers, self.fixed), check), self.tensors)
+        constants = bridge.Checked((prepared.numbers, self.fixed), check, self._later())
+        results = bridge.call(fn, constants, self.tensors)
         out = dict(zip(fn.outputs, results, strict=True))
         estimates = {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
         if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest:
             estimates["time_error"] = torch.full_like(estimates["time_error"], math.inf)  # the twin may miss it, too
         return out | estimates
+
+    def _later(self) -> Callable[[Sequence[torch.Tensor]], None] | None:
+        """What checks the values of the tensors once they have some; None if they have been checked."""
+        if all(map(bridge.has_values, self.tensors)):
+            return None
+        places = {id(tensor): k for k, tensor in enumerate(self.tensors)}
+        return partial(_check_values, self.problem, self.given.map(lambda _, tensor: places[id(tensor)]))
 
     def warn_window(self, fields: torch.Tensor) -> None:
         """Warn, once for a problem, of a time grid or a window that does not hold the light."""
@@ -292,6 +300,12 @@ class Request:
             errors = partial(self.errors, states=states)
             return search(errors, self.tol, start, time_is_fixed=not self.options.on_grid)
         return check_resolution(resolution)
+
+
+def _check_values(problem: Problem, places: parameters.Given, tensors: Sequence[torch.Tensor]) -> None:
+    """Look at the values of parameters that stand at the given places among the tensors."""
+    look = _look(problem)
+    parameters.check(problem, places.map(lambda name, k: look(name, tensors[k])))
 
 
 def _check_outputs(

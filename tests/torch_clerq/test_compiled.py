@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from jax_kernel import BridgeError, ResolutionError
+from jax_kernel import BridgeError, ProblemError, ResolutionError
 from tests.conftest import ROOT, two_level
 from tests.torch_clerq.conftest import GRID, SMALL
 from torch_clerq import Resolution, TorchPropagator, jax_function
@@ -275,6 +275,26 @@ def test_auto_is_searched_outside_the_graph_and_then_within():
 def test_auto_without_values_is_refused():
     with pytest.raises(BridgeError, match="call the module once"):
         layer(resolution="auto").to("meta")()
+
+
+def test_values_are_checked_within_the_graph():
+    compiled = torch.compile(layer(), fullgraph=True, backend="aot_eager")
+    compiled(number_density=torch.ones((), dtype=F64))
+    with pytest.raises(ProblemError, match="`number_density` must be nonnegative, but has -1"):
+        compiled(number_density=-torch.ones((), dtype=F64))
+
+
+def test_static_numbers_that_change():
+    power = jax_function(lambda x, p: x**p, static_argnums=1)
+    compiled = torch.compile(lambda x, p: power(x, p), fullgraph=True, backend="eager")
+    assert [compiled(torch.full((1,), 2.0), p).item() for p in (2, 3, 4)] == [4, 8, 16]
+
+
+def test_what_cannot_be_traced_says_why(caplog):
+    wrong = jax_function(lambda a, b: (a * b).sum())
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(lambda a: wrong(a, "text"), fullgraph=True, backend="eager")(values(3))
+    assert any("name it in `static_argnames`" in record.getMessage() for record in caplog.records)
 
 
 def test_a_solution_that_is_none_is_refused_within_the_graph():

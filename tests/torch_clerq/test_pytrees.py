@@ -68,6 +68,14 @@ def test_methods_and_decorators():
         Scale().plain()
 
 
+def test_an_array_changed_before_backward_counts_as_it_was():
+    x, c = torch.ones(1, requires_grad=True), np.array([3.0], np.float32)
+    y = jax_function(lambda x, c: (x * c).sum())(x, c)
+    c[0] = 100
+    y.backward()
+    assert x.grad.item() == 3
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -77,6 +85,7 @@ def test_methods_and_decorators():
         (lambda: jax_function(lambda x: x, static_argnames="y"), "has 'y'"),
         (lambda: jax_function(lambda x, y: x)(ONES, "sin"), "name it in `static_argnames`"),
         (lambda: jax_function(lambda x, y: x, static_argnums=1)(ONES, [1]), "`1` of .* must be hashable"),
+        (lambda: jax_function(lambda x, y: x, static_argnums=1)(ONES, ONES), "`1` of .* must be no tensor"),
         (lambda: jax_function(lambda x: "text")(ONES), "must return arrays of numbers .* but returns str"),
         (lambda: jax_function(lambda x: jax.random.key(0))(ONES), "must return arrays of numbers"),
     ],

@@ -179,6 +179,19 @@ def test_batched_gradients():
     torch.testing.assert_close(found, torch.stack(rows))
 
 
+def test_batched_gradients_have_gradients():
+    def bridged(x, w):
+        return torch.stack([loss(x * w + k) for k in (0.0, 0.5)]) * w
+
+    x, w = G.clone().requires_grad_(), torch.tensor(1.5, dtype=F64, requires_grad=True)
+    jacobian = torch.autograd.functional.jacobian
+    found, right = (
+        torch.autograd.grad(jacobian(lambda x: bridged(x, w), x, vectorize=vectorize, create_graph=True).sum(), (x, w))
+        for vectorize in (True, False)
+    )
+    torch.testing.assert_close(found, right)
+
+
 def test_values_are_checked_under_every_wrapper():
     bad = torch.tensor([[1.0], [-1.0]], dtype=F64)
     rates = lambda r: propagate(TWO_LEVEL, decay_rates=r, **SMALL).abs().sum()  # noqa: E731

@@ -13,6 +13,8 @@ from torch.autograd import forward_ad
 
 from jax_kernel.errors import BridgeError
 
+from .exchange import logger
+
 _F = TypeVar("_F", bound=Callable)
 
 _numbers = itertools.count()
@@ -82,7 +84,8 @@ def eager(function: _F) -> _F:
     @wraps(function)
     def outer(*args, **kwargs):
         if torch.compiler.is_compiling():  # disable() imports the compiler: not before it is at work
-            return torch.compiler.disable(function)(*args, **kwargs)
+            reason = "call the layer once, or give it a `resolution`; propagate() and solve() break the graph"
+            return torch.compiler.disable(function, reason=reason)(*args, **kwargs)
         return function(*args, **kwargs)
 
     return cast(_F, outer)
@@ -112,7 +115,11 @@ def _run(key: str, args: tuple) -> Any:
             "Dual tensors must not go through torch.compile, which loses their tangents: take torch.func.jvp, which it "
             "keeps, or do not compile."
         )
-    return _for_compiler(_objects[key].traced(*args))
+    try:
+        return _for_compiler(_objects[key].traced(*args))
+    except Exception as error:  # which the compiler would hide
+        logger.error("torch.compile cannot trace a call: %s", error)
+        raise
 
 
 _traced: Callable = _run

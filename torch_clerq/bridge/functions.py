@@ -70,10 +70,12 @@ class Checked(NamedTuple):
     Attributes:
         arrays: pytree of arrays that have no derivative.
         check: raises where values are not to be handed out; a batch has its axes in front.
+        before: raises where tensors that had no values at the call break a rule, or None where they had.
     """
 
     arrays: Any
     check: Callable[[Sequence[torch.Tensor]], None]
+    before: Callable[[Sequence[torch.Tensor]], None] | None = None
 
 
 def arrays_of(constants: Any) -> Any:
@@ -94,6 +96,11 @@ def _conjugate(x):
 
 def _is_inexact(x) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _without(tensor: torch.Tensor, axis: int) -> torch.Tensor:
+    """A tensor of the shape of one element along an axis."""
+    return tensor.new_empty([size for i, size in enumerate(tensor.shape) if i != axis])
 
 
 def _bind(fn: Function, constants: Any, arrays: Sequence[jax.Array], chosen: Sequence[bool]):
@@ -167,7 +174,7 @@ class Batched(_Derived):
 
     def shapes(self, constants, tensors):
         sizes = [t.shape[axis] for t, axis in zip(tensors, self.axes, strict=True) if axis is not None]
-        single = [t if axis is None else t.select(axis, 0) for t, axis in zip(tensors, self.axes, strict=True)]
+        single = [t if axis is None else _without(t, axis) for t, axis in zip(tensors, self.axes, strict=True)]
         return [((sizes[0], *shape), dtype) for shape, dtype in self.fn.shapes(constants, single)]
 
     def __call__(self, constants, *arrays):
@@ -250,6 +257,8 @@ def executable(fn: Function) -> Executable:
 def run(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Compute on tensors with memory, without a graph."""
     exchange.check_process()
+    if isinstance(constants, Checked) and constants.before and not isinstance(fn, _Derived):
+        constants.before(tensors)
     device = exchange.on_device(tensors)
     # JAX's 64-bit mode belongs to the thread, and backward may run on another: enter it for every run
     with exchange.settings(fn.x64, device):

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from jax_kernel.errors import BridgeError
+
 from . import operators
 from .compiled import refuse_script, unseen
 from .functions import Function, batched, jvp, run, vjp
@@ -31,6 +33,8 @@ def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple
         return node(fn.name).apply(fn, constants, *tensors)
     # after torch.func.vjp its function still holds wrappers, which have nothing to say any more
     tensors = [torch._C._functorch.unwrap_if_dead(t) for t in tensors]
+    if any(map(torch._C._functorch.is_legacy_batchedtensor, tensors)):
+        return _legacy_batch(fn, constants, tensors)
     if forward_ad._current_level >= 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
         # what apply() comes to, without its look at the signature, which takes longer than the rest
         return super(torch.autograd.Function, node(fn.name)).apply(fn, constants, *tensors)
@@ -41,22 +45,23 @@ def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple
 def _compute(fn: Function, constants: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The values: at once where there are some, or as an operator that torch may trace."""
     if torch._C._len_torch_dispatch_stack() == 0 and all(type(t) in PLAIN and not t.is_meta for t in tensors):
-        if not any(map(torch._C._functorch.is_legacy_batchedtensor, tensors)):
-            return run(fn, constants, tensors)
-        level = torch._C._vmapmode_increment_nesting() - 1
-        torch._C._vmapmode_decrement_nesting()
-        if level == 1:
-            return _legacy_batch(fn, constants, tensors, level)
+        return run(fn, constants, tensors)
     return operators.apply(fn, constants, tensors)
 
 
-def _legacy_batch(fn, constants, tensors, level: int) -> tuple[torch.Tensor, ...]:
-    """The values for what `is_grads_batched` and `vectorize` batch, a way older than torch.func.vmap, in one call."""
+def _legacy_batch(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What `is_grads_batched` and `vectorize` batch, a way older than torch.func.vmap: in one call, with its graph."""
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    if level != 1:
+        raise BridgeError(
+            "Batched gradients of torch.autograd must not be nested, but are: take torch.func.vmap for one of them."
+        )
     axes = [0 if torch._C._functorch.is_legacy_batchedtensor(t) else None for t in tensors]
     plain = [
         t if axis is None else torch._remove_batch_dim(t, level, 0, 0) for t, axis in zip(tensors, axes, strict=True)
     ]
-    out = _compute(batched(fn, axes, plain), constants, *plain)
+    out = call(batched(fn, axes, plain), constants, plain)
     return tuple(torch._add_batch_dim(x, 0, level) for x in out)
 
 
@@ -69,8 +74,7 @@ class _Call(torch.autograd.Function):
     def setup_context(ctx, inputs, output):
         ctx.fn, ctx.constants, *tensors = inputs
         ctx.save_for_backward(*tensors)
-        if forward_ad._current_level >= 0:  # for jvp, which runs at once
-            ctx.save_for_forward(*tensors)
+        ctx.save_for_forward(*tensors)
         ctx.set_materialize_grads(False)
         exact = [out for out in output if not (out.is_floating_point() or out.is_complex())]
         if exact:

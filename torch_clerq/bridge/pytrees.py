@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from jax_kernel.errors import ProblemError
+from jax_kernel.errors import BridgeError, ProblemError
 
 from .compiled import FromArray, InGraph, in_graph, refuse_script, unseen
 from .exchange import check_process, dtype_of
@@ -145,6 +145,8 @@ class JaxFunction(InGraph):
         kinds: list[torch.dtype | str | bool] = []
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
+                if leaf.layout is not torch.strided:
+                    raise BridgeError(f"Tensors must be dense, but one of {self.__name__}'s is {leaf.layout}.")
                 leaf = autocast(leaf)
                 tensors.append(leaf)
                 kinds.append(leaf.dtype)
@@ -154,7 +156,8 @@ class JaxFunction(InGraph):
             elif type(leaf) in SYMBOLS or isinstance(leaf, NUMBERS):
                 if type(leaf) in SYMBOLS:
                     leaf = SYMBOLS[type(leaf)](leaf)
-                constants.append(leaf)
+                # a copy, for the array may be changed before it is read again
+                constants.append(leaf.copy() if isinstance(leaf, np.ndarray) else leaf)
                 kinds.append(_is_wide(leaf))
             else:
                 raise ProblemError(
@@ -169,11 +172,20 @@ class JaxFunction(InGraph):
         """The arguments without the static ones, and these."""
         statics: list[Any] = [(i, args[i]) for i in self.static_argnums if i < len(args)]
         statics += [(name, kwargs[name]) for name in self.static_argnames if name in kwargs]
+        statics = [(key, SYMBOLS[type(value)](value) if type(value) in SYMBOLS else value) for key, value in statics]
         for key, value in statics:
-            if not isinstance(value, Hashable) or isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor):
                 raise ProblemError(
-                    f"Static argument `{key}` of {self.__name__} must be hashable, but is {reprlib.repr(value)}."
+                    f"Static argument `{key}` of {self.__name__} must be no tensor, but is {reprlib.repr(value)}: "
+                    "leave it out of `static_argnums` and `static_argnames`."
                 )
+            try:
+                hash(value)
+            except TypeError as error:
+                raise ProblemError(
+                    f"Static argument `{key}` of {self.__name__} must be hashable, as a tuple is, but is "
+                    f"{reprlib.repr(value)}."
+                ) from error
         positions = {key for key, _ in statics}
         statics = [(key, value, _digits(value)) for key, value in statics]
         args = tuple(x for i, x in enumerate(args) if i not in positions)
@@ -284,11 +296,12 @@ def _both_ways(fn: Callable, nums: tuple[int, ...], names: tuple[str, ...]) -> t
     nums = tuple(i + count if i < 0 else i for i in nums)
     if not open_ended and (wrong := [i for i in nums if not 0 <= i < count]):
         raise ProblemError(
-            f"Argument `static_argnums` must be positions of {fn}'s {count} arguments, but has {wrong[0]}."
+            f"Argument `static_argnums` must be positions of the function's {count} arguments, but has {wrong[0]}."
         )
     if not open_ended and (unknown := [name for name in names if name not in parameters]):
         raise ProblemError(
-            f"Argument `static_argnames` must name arguments of {fn} ({', '.join(parameters)}), but has {unknown[0]!r}."
+            f"Argument `static_argnames` must name arguments of the function ({', '.join(parameters)}), "
+            f"but has {unknown[0]!r}."
         )
     positional = {p.name: i for i, p in enumerate(parameters.values()) if p.kind is p.POSITIONAL_OR_KEYWORD}
     positions = {*nums, *(positional[name] for name in names if name in positional)}
