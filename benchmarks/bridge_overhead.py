@@ -248,6 +248,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and nothing is written")
     quick = parser.parse_args().quick
     warnings.simplefilter("ignore")
+    before = os.getloadavg()[0]
+    if before > 0.5:
+        print(f"Other processes run (load {before:.1f}): their turns are in the times.")
     stable, shared = stability(200 if quick else 1000), pointers()
     grown = memory(1500 if quick else 10_000)
     times = {size: compare(size, quick) for size in SIZES}
@@ -257,7 +260,7 @@ def main() -> None:
         return
     content = {
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "load": [before, os.getloadavg()[0]]},
         "times": times,
         "stability": stable,
         "memory": grown,
