@@ -28,6 +28,7 @@ def test_commands_are_real():
     assert "torch-clerq" in scripts
     assert "torch-clerq design examples/memory.json" in README
     assert (ROOT / "examples" / "memory.json").exists()
+    assert "torchrun --nproc_per_node 2 examples/distributed.py" in README  # run by tests/torch_clerq/test_processes.py
     test_line = "pip install -c constraints.txt '.[test]' && pytest"
     assert test_line in README
     assert test_line.replace("pip install", "pip install -q") in (ROOT / ".ci" / "run").read_text()

@@ -3,63 +3,39 @@
 import ast
 from pathlib import Path
 
+import diffrax
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 import jax_kernel
 import torch_clerq
 from jax_kernel import NotYetError
 from tests.conftest import two_level
 from tests.torch_clerq.conftest import GRID, SMALL
-from torch_clerq import TorchPropagator, propagate
+from torch_clerq import propagate
+from torch_clerq.functional import check_device
 
 PLAIN = two_level(**GRID)
-ONE = torch.ones(1)
+ONE = torch.ones(1, dtype=torch.float64)
 
 
-def light(strengths):
-    return propagate(PLAIN, interaction_strengths=strengths, **SMALL).abs().sum()
+def light(strengths, **options):
+    return propagate(PLAIN, interaction_strengths=strengths, **SMALL | options).abs().sum()
 
 
-def forward_mode():
-    with forward_ad.dual_level():
-        return light(forward_ad.make_dual(ONE, ONE))
-
-
-def forward_mode_through_a_gradient():
-    fields = propagate(PLAIN, interaction_strengths=ONE.clone().requires_grad_(), **SMALL)
-    with forward_ad.dual_level():
-        return fields.backward(forward_ad.make_dual(torch.ones_like(fields), torch.ones_like(fields)))
-
-
-def second_derivative():
-    strengths = ONE.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(light(strengths), strengths, create_graph=True)
-    return slope.sum().backward()
-
-
-FORWARD = "Forward-mode derivatives .* not there yet: use reverse mode"
-SECOND = "Second derivatives .* not there yet: leave create_graph at False"
-VMAP = "torch.func.vmap .* not there yet: give the inputs leading batch axes"
+HALF = {"solver": diffrax.HalfSolver(diffrax.Heun())}
+HALVED = "`solver` must not be a HalfSolver .* take the method itself"
 
 TABLE = {
-    "another device": (
-        lambda: propagate(PLAIN, torch.zeros(1, 41, device="meta")),
-        "`input_fields` must be on the CPU",
+    "another kind of device": (
+        lambda: check_device("The module", torch.device("mps")),
+        "must be on the CPU or on CUDA",
     ),
-    "a parameter on another device": (lambda: light(ONE.to("meta")), "`interaction_strengths` must be on the CPU"),
-    "a module on another device": (lambda: TorchPropagator(PLAIN).to("meta")(), "The module must be on the CPU"),
-    "forward_ad": (forward_mode, FORWARD),
-    "forward_ad of a gradient": (forward_mode_through_a_gradient, FORWARD),
-    "func.jvp": (lambda: torch.func.jvp(light, (ONE,), (ONE,)), FORWARD),
-    "func.jacfwd": (lambda: torch.func.jacfwd(light)(ONE), f"{FORWARD}|{VMAP}"),
-    "func.hessian": (lambda: torch.func.hessian(light)(ONE), f"{FORWARD}|{VMAP}"),
-    "double backward": (second_derivative, SECOND),
-    "func.grad of func.grad": (lambda: torch.func.grad(lambda g: torch.func.grad(light)(g).sum())(ONE), SECOND),
-    "func.vmap": (lambda: torch.func.vmap(light)(torch.ones(3, 1)), VMAP),
-    "func.vmap of func.grad": (lambda: torch.func.vmap(torch.func.grad(light))(torch.ones(3, 1)), VMAP),
-    "func.jacrev": (lambda: torch.func.jacrev(lambda g: light(g)[None])(ONE), VMAP),
+    "forward mode of a HalfSolver": (
+        lambda: torch.func.jvp(lambda g: light(g, **HALF), (ONE,), (ONE,)),
+        HALVED,
+    ),
+    "second derivatives of a HalfSolver": (lambda: torch.func.hessian(lambda g: light(g, **HALF))(ONE), HALVED),
 }
 
 

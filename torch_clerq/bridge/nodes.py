@@ -29,6 +29,8 @@ def call(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple
         refuse_script()
     if torch._C._are_functorch_transforms_active():
         return node(fn.name).apply(fn, constants, *tensors)
+    # after torch.func.vjp its function still holds wrappers, which have nothing to say any more
+    tensors = [torch._C._functorch.unwrap_if_dead(t) for t in tensors]
     if forward_ad._current_level >= 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
         # what apply() comes to, without its look at the signature, which takes longer than the rest
         return super(torch.autograd.Function, node(fn.name)).apply(fn, constants, *tensors)
