@@ -37,14 +37,12 @@ class _Flat(bridge.Function):
         tree: structure of all parameters.
         from_tensor: which of its leaves are tensors; the others are constants.
         sizes: shape of each output without batch axes.
-        inspect: raises where outputs, by name, are not to be handed out.
     """
 
     program: Program
     tree: Any
     from_tensor: tuple[bool, ...]
     sizes: Mapping[str, tuple[int, ...]] = field(compare=False)
-    inspect: Callable[[dict[str, torch.Tensor]], None] = field(compare=False)
     name: str = "propagate"
 
     @property
@@ -58,11 +56,8 @@ class _Flat(bridge.Function):
     def variant(self, derivatives: str) -> "_Flat":
         return replace(self, program=replace(self.program, derivatives=derivatives))
 
-    def check(self, results: Sequence[torch.Tensor]) -> None:
-        self.inspect(dict(zip(self.outputs, results, strict=True)))
-
     def shapes(self, constants, tensors):
-        given, rest = iter(tensors), iter(constants[1])
+        given, rest = iter(tensors), iter(bridge.arrays_of(constants)[1])
         leaves = [next(given) if there else next(rest) for there in self.from_tensor]
         batches = batch_shapes(jax.tree.unflatten(self.tree, leaves))
         batch = tuple(torch.broadcast_shapes(*batches))
@@ -103,6 +98,8 @@ def check_device(what: str, device: torch.device) -> None:
 
 def to_tensor(name: str, value: Any) -> torch.Tensor:
     """The value of an argument as a dense tensor of float32 or float64 numbers."""
+    if isinstance(value, bridge.FromArray):
+        value = value.tensor
     if not isinstance(value, torch.Tensor):
         try:  # a copy, for NumPy's memory may be read-only or run backwards
             value = torch.as_tensor(np.array(value, order="C"))
@@ -240,22 +237,14 @@ class Request:
             self.problem, at, self.options, outputs, self.given.sampled, self.edges, self.start, self.batch_size
         )
         sizes = _sizes(self.problem, self.options.on_grid)
-        fn = _Flat(prepared.program, self.tree, self.from_tensor, sizes, partial(self._inspect, at))
-        results = bridge.call(fn, (prepared.numbers, self.fixed), self.tensors)
+        fn = _Flat(prepared.program, self.tree, self.from_tensor, sizes)
+        check = partial(_check_outputs, self.problem, self.options, at, fn.outputs)
+        results = bridge.call(fn, bridge.Checked((prepared.numbers, self.fixed), check), self.tensors)
         out = dict(zip(fn.outputs, results, strict=True))
         estimates = {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
         if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest:
             estimates["time_error"] = torch.full_like(estimates["time_error"], math.inf)  # the twin may miss it, too
         return out | estimates
-
-    def _inspect(self, at: Resolution | MarchResolution, out: Mapping[str, torch.Tensor]) -> None:
-        """Raise where what was computed is no solution."""
-        if "fields" not in out:  # errors of a search, which goes on
-            return
-        fields = out["fields"]
-        if isinstance(at, MarchResolution) or not _is_finite(fields):
-            check_fields(fields.numpy(force=True), self.problem, at, self.options)
-        check_states({name: out[name].numpy(force=True) for name in STATE_OUTPUTS if name in out}, at)
 
     def warn_window(self, fields: torch.Tensor) -> None:
         """Warn, once for a problem, of a time grid or a window that does not hold the light."""
@@ -298,6 +287,23 @@ class Request:
             errors = partial(self.errors, states=states)
             return search(errors, self.tol, start, time_is_fixed=not self.options.on_grid)
         return check_resolution(resolution)
+
+
+def _check_outputs(
+    problem: Problem,
+    options: Options,
+    at: Resolution | MarchResolution,
+    names: list[str],
+    results: Sequence[torch.Tensor],
+) -> None:
+    """Raise where what was computed is no solution."""
+    out = dict(zip(names, results, strict=True))
+    if "fields" not in out:  # errors of a search, which goes on
+        return
+    fields = out["fields"]
+    if isinstance(at, MarchResolution) or not _is_finite(fields):
+        check_fields(fields.numpy(force=True), problem, at, options)
+    check_states({name: out[name].numpy(force=True) for name in STATE_OUTPUTS if name in out}, at)
 
 
 def _is_finite(fields: torch.Tensor) -> bool:

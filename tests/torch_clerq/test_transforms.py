@@ -1,5 +1,8 @@
 """Every derivative of the layer: forward and double backward, torch.func, batches as one program."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
@@ -16,7 +19,6 @@ F64, C128 = torch.float64, torch.complex128
 TWO_LEVEL = two_level(g=1.5, rabi_freq=0.7, **GRID | {"t_steps": 12, "z_steps": 2})
 LAMBDA = lambda_system(probe={"rabi_freq": 0.3}, **GRID | {"t_steps": 12, "z_steps": 2})
 PROBLEMS = {"two-level": TWO_LEVEL, "lambda": LAMBDA}
-SOLVERS = {"runge-kutta": {}, "exponential": {"solver": "exponential"}}
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 
@@ -41,24 +43,22 @@ def fields(problem, options=SMALL):
     return of
 
 
-@pytest.mark.parametrize(
-    ("name", "solver"), [("two-level", "runge-kutta"), ("two-level", "exponential"), ("lambda", "runge-kutta")]
-)
-def test_gradcheck_and_gradgradcheck(name, solver):
-    """All real parameters in one vector beside the complex samples: every choice of inputs is a program of its own."""
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_gradcheck_and_gradgradcheck(name):
+    """Of all inputs in one vector: every choice among several would compile second derivatives of its own."""
     problem = PROBLEMS[name]
     samples, *real = inputs(problem)
-    sizes = [len(x) for x in real]
-    propagated = fields(problem, SMALL | SOLVERS[solver] | {"resolution": Resolution(4, 1)})
-    given = (samples.requires_grad_(), torch.cat(real).requires_grad_())
+    propagated = fields(problem, SMALL | {"resolution": Resolution(4, 1)})
+    packed = torch.cat([samples.flatten(), *(x.to(C128) for x in real)]).requires_grad_()
+
+    def of(packed):
+        first, rest = packed[: samples.numel()], packed[samples.numel() :].real
+        return propagated(first.view(samples.shape), *rest.split([len(x) for x in real]))
+
     every = {"check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True}
     second = {"check_fwd_over_rev": True, "check_rev_over_rev": True, "check_batched_grad": True}
-
-    def of(samples, packed):
-        return propagated(samples, *packed.split(sizes))
-
-    assert gradcheck(of, given, fast_mode=True, **every)
-    assert gradgradcheck(of, given, fast_mode=True, check_undefined_grad=False, **second)
+    assert gradcheck(of, packed, fast_mode=True, **every)
+    assert gradgradcheck(of, packed, fast_mode=True, check_undefined_grad=False, **second)
 
 
 def loss(strengths, problem=TWO_LEVEL):
@@ -94,6 +94,23 @@ def test_the_older_functions():
     with forward_ad.dual_level():
         tangent = forward_ad.unpack_dual(loss(forward_ad.make_dual(G, direction))).tangent
     torch.testing.assert_close(tangent, (grad(loss)(G) @ direction))
+
+
+def test_a_batch_is_checked_as_its_own_problem():
+    later = two_level(g=1.5, rabi_freq=0.7, **GRID | {"t_steps": 12, "z_steps": 2, "t_min": 10.0, "t_max": 16.0})
+    for problem, start in ((TWO_LEVEL, "-2"), (later, "10")):
+        with pytest.raises(ResolutionError, match=f"t = {start}"):
+            vmap(lambda s: propagate(problem, s, **SMALL))(1e300 * inputs(TWO_LEVEL, 2)[0])  # noqa: B023
+
+
+def test_nothing_is_kept_of_a_call():
+    strengths = G.clone().requires_grad_()
+    given = strengths * 2
+    kept = weakref.ref(given)
+    loss(given).backward()
+    del given
+    gc.collect()
+    assert kept() is None
 
 
 def test_vmap_is_one_program(monkeypatch):

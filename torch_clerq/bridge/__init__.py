@@ -3,17 +3,21 @@
 from jax_kernel import program
 from jax_kernel.prepare import prepare
 
-from .compiled import InGraph, eager, in_graph, refuse_script, unseen
+from . import pytrees
+from .compiled import FromArray, InGraph, eager, in_graph, refuse_script, unseen
 from .exchange import check_process
-from .functions import Function, executable
-from .nodes import call
+from .functions import Checked, Function, arrays_of, forget
+from .nodes import call, node
 from .pytrees import JaxFunction, jax2torch, jax_function
 from .views import autocast, has_values, is_differentiated, value
 
 __all__ = [
+    "Checked",
+    "FromArray",
     "Function",
     "InGraph",
     "JaxFunction",
+    "arrays_of",
     "autocast",
     "call",
     "check_process",
@@ -32,5 +36,6 @@ __all__ = [
 
 def clear_cache() -> None:
     """Forget every compiled function and prepared problem of both packages."""
-    for cached in (executable, program.executable, prepare):
+    forget()
+    for cached in (program.executable, prepare, pytrees._flat, node):
         cached.cache_clear()

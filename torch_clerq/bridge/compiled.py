@@ -56,12 +56,19 @@ class _Nothing:
     """What stands for None on the way through the compiler and back: a node without leaves, which becomes None."""
 
 
+class FromArray:
+    """A NumPy array that had to become a tensor for the compiler, and is no tensor of the user's."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
+
+
 def _for_compiler(tree: Any) -> Any:
     """The tree with what the compiler hands on: it takes neither None nor NumPy's arrays."""
     if tree is None:
         return _Nothing()
     if isinstance(tree, (np.ndarray, np.generic)):  # Dynamo reads no unions of types
-        return torch.as_tensor(tree)
+        return FromArray(torch.as_tensor(tree))
     if isinstance(tree, dict):
         return {key: _for_compiler(value) for key, value in tree.items()}
     if type(tree) in (list, tuple):
@@ -95,14 +102,15 @@ def unseen(function: _F) -> _F:
 
 def refuse_script() -> NoReturn:
     """Raise where torch.jit is at work."""
-    raise BridgeError("torch.jit can neither script nor trace a JAX function: take torch.compile or torch.export.")
+    raise BridgeError("A JAX function must not be scripted or traced by torch.jit: take torch.compile or torch.export.")
 
 
 @unseen
 def _run(key: str, args: tuple) -> Any:
     if forward_ad._current_level >= 0 and not torch._C._are_functorch_transforms_active():
         raise BridgeError(
-            "torch.compile loses the tangents of dual tensors: take torch.func.jvp, which it keeps, or do not compile."
+            "Dual tensors must not go through torch.compile, which loses their tangents: take torch.func.jvp, which it "
+            "keeps, or do not compile."
         )
     return _for_compiler(_objects[key].traced(*args))
 
@@ -114,7 +122,9 @@ def _be_ready() -> None:
     """Tell the compiler of `_run`, now that it is at work: to import it takes seconds."""
     global _traced
     if _traced is _run:
-        torch.utils._pytree.register_pytree_node(_Nothing, lambda _: ([], None), lambda *_: None)
+        register = torch.utils._pytree.register_pytree_node
+        register(_Nothing, lambda _: ([], None), lambda *_: None)
+        register(FromArray, lambda array: ([array.tensor], None), lambda children, _: FromArray(*children))
         _traced = torch._dynamo.nonstrict_trace(_run)
 
 

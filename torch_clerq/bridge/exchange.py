@@ -14,6 +14,14 @@ from torch.utils.dlpack import to_dlpack
 
 from jax_kernel.errors import BridgeError
 
+try:
+    from jax._src.xla_bridge import backends_are_initialized as _jax_is_at_work
+except ImportError:  # another JAX: better to refuse a fork that would have worked than to hang
+
+    def _jax_is_at_work() -> bool:
+        return True
+
+
 logger = logging.getLogger("torch_clerq")
 
 
@@ -44,9 +52,13 @@ def _dlpack() -> _DLPack:
             return torch.from_dlpack(_jax.buffer_to_dlpack_managed_tensor(array, stream=None))
 
         write(read(torch.ones(1)))
-    except Exception:
-        return _DLPack(jnp.from_dlpack, torch.from_dlpack)
+    except (ImportError, AttributeError, TypeError) as error:
+        logger.debug("The public DLPack entries stand in: %s", error)
+        return PUBLIC
     return _DLPack(read, write)
+
+
+PUBLIC = _DLPack(lambda tensor: jnp.from_dlpack(tensor.detach()), torch.from_dlpack)
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
@@ -60,6 +72,8 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
             return _dlpack().read(tensor)
         return jnp.from_dlpack(tensor.detach())  # the public entry hands the stream over
     except Exception as error:
+        if tensor.layout is torch.strided and not tensor.is_quantized and hasattr(jnp, dtype_of(tensor)):
+            raise
         kind = f"{tensor.layout}, {tensor.dtype}".replace("torch.", "")
         raise BridgeError(f"Tensors must be dense and of a dtype that JAX knows, but one is {kind}.") from error
 
@@ -126,7 +140,9 @@ def settings(x64: bool, device: torch.device | None) -> AbstractContextManager:
     both = ExitStack()
     both.enter_context(precision)
     both.enter_context(
-        jax.default_device(jax.devices("cpu")[0] if device is None else jax.devices("cuda")[device.index or 0])
+        jax.default_device(
+            jax.devices("cpu")[0] if device is None else jax.local_devices(backend="cuda")[device.index or 0]
+        )
     )
     return both
 
@@ -138,9 +154,7 @@ class _Process:
 
 
 def _after_fork() -> None:
-    from jax._src import xla_bridge
-
-    _Process.forked = _Process.forked or xla_bridge.backends_are_initialized()
+    _Process.forked = _Process.forked or _jax_is_at_work()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -150,8 +164,9 @@ def check_process() -> None:
     """Raise in a process that was forked from one that used JAX, where any of JAX's work would hang."""
     if _Process.forked:
         raise BridgeError(
-            "This process was forked from one that had used JAX, whose threads a fork does not carry over. Start "
-            'workers by "spawn" or "forkserver" (DataLoader(multiprocessing_context="spawn")), or use none.'
+            "A process must not be forked from one that has used JAX, whose threads a fork does not carry over, but "
+            'this one was: start workers by "spawn" or "forkserver" (DataLoader(multiprocessing_context="spawn")), or '
+            "use none."
         )
 
 

@@ -5,12 +5,13 @@ and complex gradients on the way out; both happen inside the compiled function.
 """
 
 import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from operator import floordiv, mod
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,26 +39,44 @@ class Function(ABC):
         name: what its nodes in a graph are called.
         x64: whether it computes in 64 bit.
         sharding: how several JAX devices share it, or None.
+        is_derivative: whether its values are derivatives, which are handed out unchecked.
     """
 
     name: str
     x64: bool
     sharding: Any = None
+    is_derivative: bool = False
 
     @abstractmethod
     def __call__(self, constants: Any, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         """Compute; constants are a pytree of arrays that have no derivative."""
 
     def variant(self, derivatives: str) -> "Function":
-        """The form that has "forward" derivatives, or "any"; this one needs to have first ones in reverse alone."""
+        """The form that also has "forward" derivatives, or "any"; this one need only have first ones in reverse."""
         return self
 
     def shapes(self, constants: Any, tensors: Sequence[torch.Tensor]) -> list[tuple[Shape, torch.dtype]]:
         """Shapes and dtypes of the outputs, from those of the tensors alone."""
         return traced_shapes(self, constants, tensors)
 
-    def check(self, results: Sequence[torch.Tensor]) -> None:  # noqa: B027  # most have nothing to check
-        """Raise where values that were computed are not to be handed out; a batch has its axes in front."""
+
+class Checked(NamedTuple):
+    """Constants of one call, and what looks at the values that it computes.
+
+    It goes with the call and not with the function, which other calls share.
+
+    Attributes:
+        arrays: pytree of arrays that have no derivative.
+        check: raises where values are not to be handed out; a batch has its axes in front.
+    """
+
+    arrays: Any
+    check: Callable[[Sequence[torch.Tensor]], None]
+
+
+def arrays_of(constants: Any) -> Any:
+    """The constants as JAX takes them."""
+    return constants.arrays if isinstance(constants, Checked) else constants
 
 
 class _Derived(Function):
@@ -90,7 +109,7 @@ class Vjp(_Derived):
 
     def __init__(self, fn: Function, needed: tuple[bool, ...], there: tuple[bool, ...]):
         super().__init__(fn, f"{fn.name}Backward")
-        self.needed, self.there = needed, there
+        self.needed, self.there, self.is_derivative = needed, there, True
 
     def variant(self, derivatives: str) -> "Vjp":
         return _vjp(self.fn.variant("any"), self.needed, self.there)
@@ -101,7 +120,8 @@ class Vjp(_Derived):
     def __call__(self, constants, *arrays):
         count = len(self.needed)
         given: Iterator[Any] = iter(arrays[count:])
-        outputs, transpose = jax.vjp(*_flat(_bind(self.fn, constants, arrays[:count], self.needed)))
+        of_needed, needed = _bind(self.fn, constants, arrays[:count], self.needed)
+        outputs, transpose = jax.vjp(of_needed, *needed)
 
         def bar(out, present):
             if present:
@@ -117,7 +137,7 @@ class Jvp(_Derived):
 
     def __init__(self, fn: Function, moving: tuple[bool, ...]):
         super().__init__(fn, f"{fn.name}Forward")
-        self.moving = moving
+        self.moving, self.is_derivative = moving, True
 
     def variant(self, derivatives: str) -> "Jvp":
         return _jvp(self.fn.variant(derivatives), self.moving)
@@ -138,13 +158,10 @@ class Batched(_Derived):
 
     def __init__(self, fn: Function, axes: tuple[int | None, ...]):
         super().__init__(fn, fn.name)
-        self.axes = axes
+        self.axes, self.is_derivative = axes, fn.is_derivative
 
     def variant(self, derivatives: str) -> "Batched":
         return _batched(self.fn.variant(derivatives), self.axes)
-
-    def check(self, results):
-        self.fn.check(results)
 
     def shapes(self, constants, tensors):
         sizes = [t.shape[axis] for t, axis in zip(tensors, self.axes, strict=True) if axis is not None]
@@ -153,11 +170,6 @@ class Batched(_Derived):
 
     def __call__(self, constants, *arrays):
         return jax.vmap(partial(self.fn, constants), in_axes=self.axes)(*arrays)
-
-
-def _flat(bound):
-    of_chosen, chosen = bound
-    return of_chosen, *chosen
 
 
 def _orders(fn: Function) -> tuple[int, int]:
@@ -191,25 +203,28 @@ def batched(fn: Function, dims: Sequence[int | None], tensors: Sequence[torch.Te
     return _batched(fn, tuple(None if d is None else d % t.ndim for d, t in zip(dims, tensors, strict=True)))
 
 
+_thread = threading.local()
+
+
 class Executable:
     """A function and its compiled form."""
 
-    __slots__ = ("fn", "jitted", "said", "traces")
+    __slots__ = ("fn", "jitted", "said")
 
     def __init__(self, fn: Function):
-        self.fn, self.traces, self.said = fn, 0, False
+        self.fn, self.said = fn, False
 
         def traced(constants, *arrays):
-            self.traces += 1
+            _thread.traced = True
             return fn(constants, *arrays)
 
         traced.__name__ = fn.name
         self.jitted = jax.jit(traced)
 
     def __call__(self, constants: Any, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
-        before, start = self.traces, perf_counter()
+        _thread.traced, start = False, perf_counter()
         out = self.jitted(constants, *arrays)
-        if self.traces != before:
+        if _thread.traced:
             self._log(perf_counter() - start, arrays)
         return out
 
@@ -236,14 +251,21 @@ def run(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tuple[
     # JAX's 64-bit mode belongs to the thread, and backward may run on another: enter it for every run
     with exchange.settings(fn.x64, device):
         arrays = [exchange.to_jax(t) for t in tensors]
-        results = [exchange.to_torch(x, device) for x in executable(fn)(constants, arrays)]
+        results = [exchange.to_torch(x, device) for x in executable(fn)(arrays_of(constants), arrays)]
     taken = {t.data_ptr() for t in tensors}
     for i, result in enumerate(results):
         if result.data_ptr() in taken:
             results[i] = result.clone()
         taken.add(result.data_ptr())
-    fn.check(results)
+    if isinstance(constants, Checked) and not fn.is_derivative:
+        constants.check(results)
     return tuple(results)
+
+
+def forget() -> None:
+    """Empty every cache of functions."""
+    for cached in (executable, vjp, jvp, _vjp, _jvp, _batched):
+        cached.cache_clear()
 
 
 def traced_shapes(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> list[tuple[Shape, torch.dtype]]:
@@ -266,7 +288,8 @@ def traced_shapes(fn: Function, constants: Any, tensors: Sequence[torch.Tensor])
         try:
             found = _eval_shape(fn, constants, symbolic, tensors)
             return [(tuple(map(size_of, shape)), dtype) for shape, dtype in found]
-        except Exception:  # a function that looks at its shapes gets the numbers, and torch traces each anew
+        except Exception as error:  # a function that looks at its sizes gets numbers, and torch traces each anew
+            logger.debug("%s fixes its sizes: %s", fn.name, error)
             given = [tuple(map(int, shape)) for shape in given]
     return _eval_shape(fn, constants, given, tensors)
 
@@ -274,5 +297,5 @@ def traced_shapes(fn: Function, constants: Any, tensors: Sequence[torch.Tensor])
 def _eval_shape(fn: Function, constants: Any, given, tensors) -> list[tuple[Shape, torch.dtype]]:
     arrays = [jax.ShapeDtypeStruct(shape, dtype_of(t)) for shape, t in zip(given, tensors, strict=True)]
     with jax.enable_x64(fn.x64):
-        out = jax.eval_shape(partial(fn, constants), *arrays)
+        out = jax.eval_shape(partial(fn, arrays_of(constants)), *arrays)
     return [(tuple(x.shape), getattr(torch, x.dtype.name)) for x in out]

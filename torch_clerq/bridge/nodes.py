@@ -69,7 +69,8 @@ class _Call(torch.autograd.Function):
     def setup_context(ctx, inputs, output):
         ctx.fn, ctx.constants, *tensors = inputs
         ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
+        if forward_ad._current_level >= 0:  # for jvp, which runs at once
+            ctx.save_for_forward(*tensors)
         ctx.set_materialize_grads(False)
         exact = [out for out in output if not (out.is_floating_point() or out.is_complex())]
         if exact:

@@ -8,7 +8,6 @@ import itertools
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ import torch
 
 from jax_kernel.errors import BridgeError
 
-from .functions import Function, batched, run
+from .functions import Function, arrays_of, batched, run
 
 _LIBRARY = torch.library.Library("torch_clerq", "FRAGMENT")
 
@@ -34,7 +33,8 @@ class _Calls:
         self.lock = threading.Lock()
 
     def number(self, fn: Function, constants: Any) -> int:
-        key = (fn, tuple(map(id, jax.tree.leaves(constants))))  # which live as long as they are listed here
+        leaves = jax.tree.leaves(arrays_of(constants))  # arrays live as long as they are listed here
+        key = (fn, tuple((type(x), x) if isinstance(x, int | float | complex) else id(x) for x in leaves))
         with self.lock:
             if key not in self.numbers:
                 self.numbers[key] = next(self.next)
@@ -44,7 +44,8 @@ class _Calls:
     def __getitem__(self, number: int) -> tuple[Function, Any]:
         if number not in self.by_number:
             raise BridgeError(
-                "This graph calls a JAX function of the process that traced it, which no file carries: trace it here."
+                "A graph must run in the process that traced it, but this one calls a JAX function of another, which "
+                "no file carries: trace it here."
             )
         return self.by_number[number]
 
@@ -59,9 +60,18 @@ def apply(fn: Function, constants: Any, tensors: Sequence[torch.Tensor]) -> tupl
         return operator(_calls.number(fn, constants), *tensors)
 
 
-@cache
+_operators: dict[tuple[int, int], Callable[..., tuple[torch.Tensor, ...]]] = {}
+
+
 def _operator(inputs: int, outputs: int) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The operator of so many tensors in and out, defined at its first use."""
+    with _calls.lock:  # torch defines a name once
+        if (inputs, outputs) not in _operators:
+            _operators[inputs, outputs] = _define(inputs, outputs)
+        return _operators[inputs, outputs]
+
+
+def _define(inputs: int, outputs: int) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The operator of so many tensors in and out."""
     from .nodes import node  # which calls what is here
 
     name = f"call_{inputs}_{outputs}"
@@ -83,8 +93,8 @@ def _operator(inputs: int, outputs: int) -> Callable[..., tuple[torch.Tensor, ..
         fn, constants = _calls[number]
         if torch._C._are_functorch_transforms_active():
             raise BridgeError(
-                "A graph that torch.export or make_fx has made has gradients and forward mode, but torch.func cannot "
-                "transform it: transform the function first, and then trace it."
+                "A graph of torch.export or make_fx must not be transformed by torch.func, but torch.func is at work: "
+                "transform the function first, and then trace it."
             )
         return only(super(torch.autograd.Function, node(fn.name)).apply(fn, constants, *tensors))
 

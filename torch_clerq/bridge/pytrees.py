@@ -4,9 +4,11 @@ import inspect
 import re
 import reprlib
 import sys
+import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, update_wrapper
+from types import MethodType
 from typing import Any
 
 import jax
@@ -16,7 +18,8 @@ import torch
 
 from jax_kernel.errors import ProblemError
 
-from .compiled import InGraph, in_graph, refuse_script, unseen
+from .compiled import FromArray, InGraph, in_graph, refuse_script, unseen
+from .exchange import check_process, dtype_of
 from .functions import Function
 from .nodes import call
 from .views import autocast
@@ -38,16 +41,16 @@ class _Flat(Function):
         fn: the user's function.
         tree: structure of (args, kwargs) without what is static.
         from_tensor: which leaves are tensors; the others are constants.
-        statics: (position or name, value) of the static arguments.
+        statics: (position or name, value, its digits) of the static arguments.
         x64: whether it computes in 64 bit.
         narrow: whether floating-point outputs in 64 bit, which nothing asked for, are rounded.
-        trees: structures of the outputs by the shapes of the arrays, noted as it is traced.
+        trees: structures of the outputs by what decides them, noted as it is traced.
     """
 
     fn: Callable
     tree: Any
     from_tensor: tuple[bool, ...]
-    statics: tuple[tuple[Any, Hashable], ...]
+    statics: tuple[tuple[Any, Hashable, Any], ...]
     x64: bool
     narrow: bool
     trees: dict[Any, Any] = field(default_factory=dict)
@@ -61,43 +64,57 @@ class _Flat(Function):
         leaves = [next(tensors) if there else next(rest) for there in self.from_tensor]
         args, kwargs = jax.tree.unflatten(self.tree, leaves)
         args = list(args)
-        for key, value in self.statics:  # in order of position
+        for key, value, _ in self.statics:  # in order of position
             if isinstance(key, int):
                 args.insert(key, value)
             else:
                 kwargs[key] = value
         outputs, tree = jax.tree.flatten(self.fn(*args, **kwargs))
+        _thread.tree = tree
         for x in outputs:
-            if not isinstance(x, NUMBERS):
+            extended = isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
+            if extended or not isinstance(x, NUMBERS):
                 raise ProblemError(
-                    f"The function {self.name} must return arrays in dicts, lists and tuples, but returns "
-                    f"{type(x).__name__!r} among them: leave it out."
+                    f"The function {self.name} must return arrays of numbers in dicts, lists and tuples, but returns "
+                    f"{x.dtype if extended else type(x).__name__} among them: leave it out."
                 )
-        self.trees[_shapes(arrays)] = tree
         return tuple(self._pinned(jnp.asarray(x)) for x in outputs)
 
     def _pinned(self, x):
         return x.astype(NARROW[x.dtype.name]) if self.narrow and x.dtype.name in NARROW else x
 
-    def structure(self, tensors) -> Any:
-        """The structure of the outputs for these tensors."""
-        if len(self.trees) == 1:
-            return next(iter(self.trees.values()))
-        trees = set(self.trees.values())
-        return trees.pop() if len(trees) == 1 else self.trees[_shapes(tensors)]
+    def structure(self, constants, tensors) -> Any:
+        """The structure of the outputs of the call that this thread has just made."""
+        traced, _thread.tree = getattr(_thread, "tree", None), None
+        shapes = [tuple(t.shape) for t in tensors]
+        if not all(isinstance(size, int) for shape in shapes for size in shape):
+            return traced  # as it always is where torch traces with sizes that may change
+        key = (*shapes, *map(_kind, constants))
+        if key not in self.trees:
+            if traced is None:  # the program is one that other arguments have made
+                self.shapes(constants, [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in tensors])
+                traced, _thread.tree = _thread.tree, None
+            self.trees[key] = traced
+        return self.trees[key]
 
 
-def _shapes(arrays) -> tuple:
-    return tuple(tuple(x.shape) for x in arrays)
+_thread = threading.local()
+
+
+def _kind(constant: Any) -> tuple:
+    """What of a constant a trace depends on."""
+    if isinstance(constant, np.ndarray | np.generic | jax.Array):
+        return constant.dtype.name, constant.shape, getattr(constant, "weak_type", False)
+    return (type(constant),)
 
 
 @lru_cache(maxsize=1024)
-def _flat(fn: Callable, tree: Any, kinds: tuple[torch.dtype | bool, ...], statics: tuple) -> _Flat:
-    """The function for leaves that are tensors of a dtype, or constants in 64 bit or not."""
-    dtypes = {kind for kind in kinds if isinstance(kind, torch.dtype)}
+def _flat(fn: Callable, tree: Any, kinds: tuple[torch.dtype | str | bool, ...], statics: tuple) -> _Flat:
+    """The function for leaves that are tensors of a dtype, arrays of a dtype, or constants in 64 bit or not."""
+    dtypes = {kind for kind in kinds if isinstance(kind, torch.dtype)}  # not those of arrays that became tensors
     floats = {dtype for dtype in dtypes if dtype.is_floating_point or dtype.is_complex}
-    x64 = not WIDE.isdisjoint(dtypes) or any(kind is True for kind in kinds)
-    from_tensor = tuple(isinstance(kind, torch.dtype) for kind in kinds)
+    x64 = not WIDE.isdisjoint(dtypes) or any(kind is True or kind in WIDE_ARRAYS for kind in kinds)
+    from_tensor = tuple(not isinstance(kind, bool) for kind in kinds)
     return _Flat(fn, tree, from_tensor, statics, x64, narrow=bool(floats) and WIDE.isdisjoint(floats))
 
 
@@ -118,20 +135,25 @@ class JaxFunction(InGraph):
 
     @unseen
     def traced(self, args, kwargs):
+        check_process()
         statics: tuple = ()
         if self.static_argnums or self.static_argnames:
             args, kwargs, statics = self._separate(args, kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         tensors: list[torch.Tensor] = []
         constants: list[Any] = []
-        kinds: list[torch.dtype | bool] = []
+        kinds: list[torch.dtype | str | bool] = []
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 leaf = autocast(leaf)
                 tensors.append(leaf)
                 kinds.append(leaf.dtype)
+            elif isinstance(leaf, FromArray):
+                tensors.append(leaf.tensor)
+                kinds.append(dtype_of(leaf.tensor))
             elif type(leaf) in SYMBOLS or isinstance(leaf, NUMBERS):
-                leaf = SYMBOLS.get(type(leaf), lambda number: number)(leaf)
+                if type(leaf) in SYMBOLS:
+                    leaf = SYMBOLS[type(leaf)](leaf)
                 constants.append(leaf)
                 kinds.append(_is_wide(leaf))
             else:
@@ -141,11 +163,11 @@ class JaxFunction(InGraph):
                 )
         fn = _flat(self.fn, tree, tuple(kinds), statics)
         out = call(fn, tuple(constants), tensors)
-        return jax.tree.unflatten(fn.structure(tensors), out)
+        return jax.tree.unflatten(fn.structure(constants, tensors), out)
 
     def _separate(self, args, kwargs):
         """The arguments without the static ones, and these."""
-        statics: list[tuple[int | str, Any]] = [(i, args[i]) for i in self.static_argnums if i < len(args)]
+        statics: list[Any] = [(i, args[i]) for i in self.static_argnums if i < len(args)]
         statics += [(name, kwargs[name]) for name in self.static_argnames if name in kwargs]
         for key, value in statics:
             if not isinstance(value, Hashable) or isinstance(value, torch.Tensor):
@@ -153,8 +175,12 @@ class JaxFunction(InGraph):
                     f"Static argument `{key}` of {self.__name__} must be hashable, but is {reprlib.repr(value)}."
                 )
         positions = {key for key, _ in statics}
+        statics = [(key, value, _digits(value)) for key, value in statics]
         args = tuple(x for i, x in enumerate(args) if i not in positions)
         return args, {name: x for name, x in kwargs.items() if name not in positions}, tuple(statics)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else MethodType(self, instance)
 
     def __prepare_scriptable__(self):
         refuse_script()
@@ -170,7 +196,14 @@ class JaxFunction(InGraph):
         return f"jax_function({self.fn!r})"
 
 
+def _digits(value: Any) -> Any:
+    """What tells values apart that are equal and not the same, as 1, 1.0 and True."""
+    return type(value), repr(value) if isinstance(value, int | float | complex | tuple | frozenset) else None
+
+
 def _is_wide(constant: Any) -> bool:
+    if isinstance(constant, int):
+        return not -(2**31) <= constant < 2**31
     return isinstance(constant, np.generic | np.ndarray | jax.Array) and constant.dtype.name in WIDE_ARRAYS
 
 
@@ -194,7 +227,8 @@ def jax_function(
         tensor or an array comes in 64 bit; floating-point outputs are in 32 bit where all floating-point tensors are.
 
     Raises:
-        ProblemError: an argument is neither array nor number and not named as static; raised by the call.
+        ProblemError: `fn` is no hashable function, a static argument is none of its own; or, raised by the call, an
+            argument is neither array nor number and not named as static, or an output is no array of numbers.
         BridgeError: tensors on a device that JAX cannot use, or a forked process; raised by the call.
 
     Example:
@@ -208,13 +242,33 @@ def jax_function(
     """
     if not callable(fn):
         raise ProblemError(f"Argument `fn` must be a function, but is {reprlib.repr(fn)}.")
+    try:
+        hash(fn)
+    except TypeError as error:
+        raise ProblemError(
+            f"Argument `fn` must be hashable, by which its compiled form is found, but is {reprlib.repr(fn)}: wrap it "
+            "in a function, or make what it holds an argument."
+        ) from error
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     return JaxFunction(fn, *_both_ways(fn, nums, names))
 
 
 def jax2torch(fn: Callable) -> JaxFunction:
-    """The drop-in for the one function of the package jax2torch: `jax_function(fn)`."""
+    """The drop-in for the one function of the package jax2torch: `jax_function(fn)`.
+
+    Args:
+        fn: a function that jax.jit accepts.
+
+    Returns:
+        The torch function; see `jax_function`, also for what it raises.
+
+    Example:
+        >>> import jax.numpy as jnp, torch
+        >>> from torch_clerq import jax2torch
+        >>> jax2torch(jnp.sum)(torch.ones(3))
+        tensor(3.)
+    """
     return jax_function(fn)
 
 
@@ -224,7 +278,7 @@ def _both_ways(fn: Callable, nums: tuple[int, ...], names: tuple[str, ...]) -> t
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):
         return tuple(sorted(nums)), names
-    kinds = [p.name for p in parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    kinds = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     open_ended = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values())
     count = len(kinds)
     nums = tuple(i + count if i < 0 else i for i in nums)
