@@ -13,6 +13,7 @@ from .errors import (
 from .problem import Problem
 from .propagate import choose_resolution, propagate
 from .resolution import MarchResolution, Resolution
+from .sharding import Sharding
 from .solution import Solution
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Resolution",
     "ResolutionError",
     "ResolutionWarning",
+    "Sharding",
     "Solution",
     "WindowWarning",
     "choose_resolution",

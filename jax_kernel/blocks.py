@@ -148,8 +148,7 @@ def _driven(layout: _Layout, coefficients: "Coefficients", part):
         factors = jnp.pi * coefficients.factors[drive.pairs]
         (block, a), (_, b) = layout.lower[:, drive.pairs], layout.upper[:, drive.pairs]
         matrix = matrix.at[block, d, a, b].add(factors).at[block, d, b, a].add(factors)
-    product = jnp.einsum("bdij,bjx->bdix", matrix, part.reshape(blocks, size, -1))
-    return product.reshape(blocks, len(layout.drives), *part.shape[1:])
+    return jnp.einsum("bdij,bj...->bdi...", matrix, part)  # no reshape, which would undivide divided classes
 
 
 def lindblad(structure: Structure, coefficients: "Coefficients", state, rabi):
@@ -216,7 +215,7 @@ def _transferred(structure: Structure, coefficients: "Coefficients", populations
     matrix = jnp.zeros((count, count), populations.dtype)
     matrix = matrix.at[filled, emptied].add(rates).at[emptied, emptied].add(-rates)
     matrix = matrix.T if transpose else matrix
-    return (matrix @ populations.reshape(count, -1)).reshape(populations.shape)
+    return jnp.tensordot(matrix, populations, 1)
 
 
 def _mixed(structure: Structure, coefficients: "Coefficients", state, transpose: bool):
@@ -228,7 +227,7 @@ def _mixed(structure: Structure, coefficients: "Coefficients", state, transpose:
     count, turns = len(state), turn.max() + 1
     if turns * DENSE > count:
         matrix = jnp.zeros((count, count), state.dtype).at[outs, sources].set(coefficients.mixing[order])
-        return (matrix @ state.reshape(count, -1)).reshape(state.shape)
+        return jnp.tensordot(matrix, state, 1)
     total = jnp.zeros_like(state)
     for k in range(turns):
         chosen = turn == k

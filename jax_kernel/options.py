@@ -9,6 +9,7 @@ from typing import Any
 from . import march_options, parameters
 from .adaptive import DERIVATIVES, SolverOptions, largest
 from .reading import is_integer
+from .sharding import Sharding
 
 MEMORY = ("auto", "fast", "lean")
 ON_GRID = ("auto", "runge-kutta", "exponential")
@@ -29,6 +30,7 @@ class Options:
         atol: absolute tolerance of `solver`, by default by precision.
         max_steps: most steps of `solver`, by default 100 000.
         mode: "reverse" (the default), "forward" or "any": which derivatives there are, see `propagate`.
+        sharding: the devices that share a run, or None for one.
         step: only of a march, as are the following: "ab" or "euler", by default "ab".
         strategy: "s2" (a gradient stores every slice), "s3" (it solves the slices again; the default) or "s4" (like
             "s3", with `checkpoints`).
@@ -48,6 +50,7 @@ class Options:
     checkpoints: int | None = None
     n_steps: int | None = None
     mode: str = "reverse"
+    sharding: Sharding | None = None
 
     def __post_init__(self):
         def one_of(name, allowed):
@@ -62,6 +65,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
                 parameters.fail(name, "be positive", f"is {value!r}")
+        if not (self.sharding is None or isinstance(self.sharding, Sharding)):
+            parameters.fail("sharding", "be a Sharding, such as Sharding(classes=2), or None", f"is {self.sharding!r}")
         if self.max_steps is not None and not (is_integer(self.max_steps) and self.max_steps >= 1):
             parameters.fail("max_steps", "be an integer of at least 1", f"is {self.max_steps!r}")
         if self.scheme == "march":

@@ -83,6 +83,7 @@ def prepare(
         "outputs": outputs,
         "dtype": options.dtype,
         "derivatives": options.mode,
+        "sharding": options.sharding,
     }
     if isinstance(at, MarchResolution):
         march_options.refuse_states(outputs, start)

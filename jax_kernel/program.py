@@ -1,5 +1,6 @@
 """From a problem and its parameters to arrays: the pure function behind `propagate`, keyed by structure alone."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -17,6 +18,7 @@ from .integrate import Inputs, Observed, Run, integrate, integrate_plain
 from .march_options import MarchOptions
 from .parameters import AXES
 from .rhs import Coefficients
+from .sharding import BATCH, CLASSES, Sharding, constrain, fill, gather, place
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Program:
         march: the static part of a z-march, or None for cross-propagation.
         derivatives: "reverse" for first derivatives by vjp, whose adjoints are written by hand; "forward" for those of
             any order by jvp alone; "any" for every composition of the two.
+        sharding: the devices that share the work, or None for one.
     """
 
     structure: Structure
@@ -53,6 +56,7 @@ class Program:
     solver: "str | adaptive.SolverOptions"
     march: MarchOptions | None = None
     derivatives: str = "reverse"
+    sharding: Sharding | None = None
 
     def __post_init__(self):
         if self.derivatives not in adaptive.DERIVATIVES:
@@ -63,7 +67,10 @@ class Program:
 @lru_cache(maxsize=128)
 def executable(program: Program):
     """The jitted function (numbers, params) -> outputs of a program; at most 128 programs keep theirs."""
-    return jax.jit(partial(run, program))
+    jitted, sharding = jax.jit(partial(run, program)), program.sharding
+    if sharding is None:
+        return jitted
+    return lambda *arguments: gather(sharding, jitted(*place(sharding, arguments)))
 
 
 def batch_shapes(params: dict[str, Any]) -> list[tuple[int, ...]]:
@@ -109,17 +116,31 @@ def run(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> di
 
     leaves, tree = jax.tree.flatten(params)
     batches = batch_shapes(params)
-    batch = batch_shape(params)
+    batch, sharding = batch_shape(params), program.sharding
     if not batch:
-        return _single(program, numbers, params)
+        return _whole(sharding, _single(program, numbers, params))
     axes = [0 if b else None for b in batches]
     flat = [
         jnp.broadcast_to(leaf, (*batch, *leaf.shape[len(b) :])).reshape(-1, *leaf.shape[len(b) :]) if b else leaf
         for leaf, b in zip(leaves, batches, strict=True)
     ]
-    mapped = jax.vmap(partial(_single, program, numbers), in_axes=(jax.tree.unflatten(tree, axes),))
-    out = mapped(jax.tree.unflatten(tree, flat))
-    return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), out)
+    if sharding is not None:
+        flat = [
+            constrain(sharding, fill(leaf, sharding.batch), BATCH) if b else leaf
+            for leaf, b in zip(flat, batches, strict=True)
+        ]
+    mapped = jax.vmap(
+        partial(_single, program, numbers),
+        in_axes=(jax.tree.unflatten(tree, axes),),
+        spmd_axis_name=None if sharding is None else BATCH,
+    )
+    out = _whole(sharding, mapped(jax.tree.unflatten(tree, flat)))
+    return jax.tree.map(lambda x: x[: math.prod(batch)].reshape(*batch, *x.shape[1:]), out)
+
+
+def _whole(sharding: Sharding | None, outputs):
+    """The outputs, all of them on every device."""
+    return jax.tree.map(partial(constrain, sharding), outputs)
 
 
 def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
@@ -132,6 +153,8 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     coefficients = coefficients_of(program, numbers, params, total)
     state = states.start(structure, numbers, params, path, rule.nodes)
     state = jnp.broadcast_to(state, (len(state), len(coefficients.weights), len(rule.nodes)))
+    classes = len(coefficients.weights)
+    coefficients, state = _divided(program.sharding, coefficients, state)
     want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
     common = {"structure": structure, "running": running, "want_average": want_average}
 
@@ -175,8 +198,22 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     if want_average:
         out |= states.averaged(structure, coefficients, jnp.einsum("tcn,zn->czt", seen.average, value))
     if "final_state" in outputs:
-        out["final_state"] = states.matrix(structure, jnp.einsum("cvn,zn->czv", end, value))
+        out["final_state"] = states.matrix(structure, jnp.einsum("cvn,zn->czv", end[:, :classes], value))
     return {name: out[name] for name in sorted(outputs & out.keys())}
+
+
+def _divided(sharding: Sharding | None, coefficients: Coefficients, state) -> tuple[Coefficients, Any]:
+    """Coefficients and a state (component, class, z) with the classes divided over the devices."""
+    if sharding is None:
+        return coefficients, state
+    weights = coefficients.weights
+    missing = -len(weights) % sharding.classes
+    rotation = fill(coefficients.rotation, sharding.classes, axis=1)
+    coefficients = coefficients._replace(
+        rotation=constrain(sharding, rotation, None, CLASSES),
+        weights=constrain(sharding, jnp.concatenate([weights, jnp.zeros(missing, weights.dtype)]), CLASSES),
+    )
+    return coefficients, constrain(sharding, fill(state, sharding.classes, axis=1), None, CLASSES, None)
 
 
 def _on_grid_integrator(program: Program) -> Callable[..., Run]:
@@ -192,11 +229,13 @@ def _marched(program: Program, options: MarchOptions, numbers, params) -> dict[s
     coefficients = coefficients_of(program, numbers, params, jnp.ones((), program.dtype))
     state = states.start(structure, numbers, params, None, None)
     entrance = _entrance(program, numbers, params)
+    state = jnp.broadcast_to(state, (len(state), len(coefficients.weights), 1))
+    coefficients, state = _divided(program.sharding, coefficients, state)
     want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
     marched = march.march(
         options,
         coefficients,
-        jnp.broadcast_to(state, (len(state), len(coefficients.weights), 1)),
+        state,
         jnp.stack(_parts(entrance), axis=1),
         partial(_drive, program, _splines(program, numbers, params), params),
         structure=structure,

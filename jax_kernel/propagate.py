@@ -27,6 +27,7 @@ from .resolution import (
     search,
     warn_above,
 )
+from .sharding import Sharding
 from .solution import Solution
 
 STATE_OUTPUTS = ("density_matrix", "populations", "coherences", "final_state")
@@ -52,6 +53,7 @@ def propagate(
     checkpoints: int | None = None,
     n_steps: int | None = None,
     mode: str = "reverse",
+    sharding: Sharding | None = None,
 ) -> Solution:
     """Propagate light through a medium of driven, decaying quantum systems (Maxwell and Lindblad).
 
@@ -99,6 +101,7 @@ def propagate(
         max_steps: most steps of `solver` (in a march, in one slice), by default 100 000.
         mode: which derivatives JAX may take: "reverse" (the default) first ones by grad and vjp; "forward" those of any
             order by jvp and jacfwd; "any" every composition of the two, as in a Hessian, at a higher cost.
+        sharding: a `Sharding` where several devices are to share the batch and the velocity classes.
         step: of a march only, as all that follow: "ab" (Adams–Bashforth, second order; the default) or "euler".
         strategy: what its gradient stores: "s2" every slice; "s3", the default, the light at the stored positions;
             "s4" the same, and at most `checkpoints` states of the slice that it solves again.
@@ -133,7 +136,19 @@ def propagate(
     given = parameters.arrange(problem, params or {}, input_fields).map(_as_array)
     parameters.check(problem, given)
     options = Options(
-        _dtype(dtype, given), scheme, memory, solver, rtol, atol, max_steps, step, strategy, checkpoints, n_steps, mode
+        _dtype(dtype, given),
+        scheme,
+        memory,
+        solver,
+        rtol,
+        atol,
+        max_steps,
+        step,
+        strategy,
+        checkpoints,
+        n_steps,
+        mode,
+        sharding,
     )
     if options.dtype == "float64" and not _in_64_bit_mode():
         cure = "put the call in `with jax.enable_x64(True):`"

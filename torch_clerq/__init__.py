@@ -12,6 +12,7 @@ from jax_kernel.errors import (
 )
 from jax_kernel.problem import Problem
 from jax_kernel.resolution import MarchResolution, Resolution
+from jax_kernel.sharding import Sharding
 from jax_kernel.solution import Solution
 
 from .bridge import clear_cache, jax2torch, jax_function
@@ -33,6 +34,7 @@ __all__ = [
     "Resolution",
     "ResolutionError",
     "ResolutionWarning",
+    "Sharding",
     "Solution",
     "TorchPropagator",
     "WindowWarning",

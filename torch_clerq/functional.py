@@ -19,6 +19,7 @@ from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, batch_shapes, run
 from jax_kernel.propagate import STATE_OUTPUTS, check_fields, check_problem, check_states, check_tolerance
 from jax_kernel.resolution import MarchResolution, Resolution, first_guess, longest_step, search, warn_above
+from jax_kernel.sharding import Sharding
 from jax_kernel.solution import Solution
 
 from . import bridge
@@ -48,6 +49,10 @@ class _Flat(bridge.Function):
     @property
     def x64(self) -> bool:  # type: ignore[override]
         return self.program.dtype == "float64"
+
+    @property
+    def sharding(self) -> Sharding | None:  # type: ignore[override]
+        return self.program.sharding
 
     @property
     def outputs(self) -> list[str]:
@@ -345,6 +350,7 @@ def propagate(
     strategy: str | None = None,
     checkpoints: int | None = None,
     n_steps: int | None = None,
+    sharding: Sharding | None = None,
     **params: Any,
 ) -> torch.Tensor:
     """Propagate light through a medium; the stateless form of `TorchPropagator`.
@@ -369,6 +375,7 @@ def propagate(
         strategy: "s2", "s3" or "s4": what its gradient stores.
         checkpoints: states of a slice that the gradient keeps, for strategy "s4".
         n_steps: constant steps of each slice in place of adaptive ones.
+        sharding: a `Sharding` where several JAX devices are to share the batch and the velocity classes.
         **params: parameters by name; cyclic, in the problem's units, with optional leading batch axes.
 
     Returns:
@@ -394,7 +401,8 @@ def propagate(
         >>> print(f"{transmission:.3f} {g.grad[0]:.3f}")  # Beer–Lambert: exp(−2 g L / rate), and −2 times that
         0.135 -0.271
     """
-    options = dict(scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
+    options: dict[str, Any] = dict(scheme=scheme, memory=memory, solver=solver, rtol=rtol, atol=atol)
+    options |= dict(max_steps=max_steps, sharding=sharding)
     march: dict[str, Any] = dict(step=step, strategy=strategy, checkpoints=checkpoints, n_steps=n_steps)
     request = Request(problem, input_fields, params, dtype=dtype, tol=tol, at=resolution, **options, **march)
     at = request.resolve(resolution)

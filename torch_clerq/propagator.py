@@ -13,6 +13,7 @@ from jax_kernel.prepare import upper_levels
 from jax_kernel.problem import Problem
 from jax_kernel.propagate import STATE_OUTPUTS, requested
 from jax_kernel.resolution import MarchResolution, Resolution
+from jax_kernel.sharding import Sharding
 from jax_kernel.solution import Solution
 
 from . import bridge
@@ -58,6 +59,7 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         strategy: "s2", "s3" or "s4": what its gradient stores.
         checkpoints: states of a slice that the gradient keeps, for strategy "s4".
         n_steps: constant steps of each slice in place of adaptive ones.
+        sharding: a `Sharding` where several JAX devices are to share the batch and the velocity classes.
 
     Raises:
         ProblemError: an argument breaks a rule.
@@ -98,12 +100,13 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         strategy: str | None = None,
         checkpoints: int | None = None,
         n_steps: int | None = None,
+        sharding: Sharding | None = None,
     ):
         super().__init__()
         dtype = resolve_dtype(dtype, [])
         self.problem = problem
         options: dict[str, Any] = dict(tol=tol, scheme=scheme, memory=memory, rtol=rtol, atol=atol, max_steps=max_steps)
-        options |= dict(step=step, strategy=strategy, checkpoints=checkpoints, n_steps=n_steps)
+        options |= dict(step=step, strategy=strategy, checkpoints=checkpoints, n_steps=n_steps, sharding=sharding)
         first = Request(problem, None, {}, dtype=dtype, solver=solver, **options)  # refuses a wrong option now
         self.options = options | {"solver": solver if isinstance(solver, str) else first.options.solver}
         auto = isinstance(resolution, str) and resolution == "auto"

@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from jax_kernel.sharding import gather, place
+
 from . import exchange
 from .compiled import unseen
 from .exchange import dtype_of, logger
@@ -223,7 +225,8 @@ class Executable:
 
     def __call__(self, constants: Any, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
         _thread.traced, start = False, perf_counter()
-        out = self.jitted(constants, *arrays)
+        sharding = self.fn.sharding
+        out = gather(sharding, self.jitted(*place(sharding, (constants, *arrays))))
         if _thread.traced:
             self._log(perf_counter() - start, arrays)
         return out

@@ -1,0 +1,89 @@
+"""Runs on four host devices against runs on one, for test_sharding.py, which starts this in a process of its own."""
+
+import dataclasses
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_kernel import MarchResolution, ProblemError, Sharding, propagate
+from jax_kernel.sharding import gather, place
+from tests.conftest import two_level
+from tests.jax_kernel.test_derivatives import AT, Solve, forward_over_reverse, gradient
+
+CLASSES = {"thermal_delta_min": -0.8, "thermal_delta_max": 0.8, "thermal_delta_steps": 4, "thermal_width": 0.6}
+PROBLEM = two_level(rabi_freq=0.5, t_min=-1.0, t_max=1.0, t_steps=6, z_steps=2, velocity_classes=CLASSES)
+BATCH = {"interaction_strengths": np.array([[0.5], [1.0], [2.0]])}
+EVEN, UNEVEN = Sharding(classes=4), Sharding(batch=2, classes=2)
+
+
+def difference(a, b):
+    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return max(float(jnp.max(jnp.abs(x - y))) for x, y in leaves)
+
+
+def divided(solve, sharding):
+    """The same run, divided."""
+    other = Solve.__new__(Solve)
+    other.program = dataclasses.replace(solve.program, sharding=sharding)
+    other.numbers, other.point = place(sharding, (solve.numbers, solve.point))
+    return other
+
+
+def compare(solve, function, sharding):
+    """The largest difference that division makes to function(solve)(parameters), and the text of what was compiled."""
+    shared = divided(solve, sharding)
+    compiled = jax.jit(function(shared)).lower(shared.point).compile()
+    alone = jax.jit(function(solve))(solve.point)
+    return difference(gather(sharding, compiled(shared.point)), alone), compiled.as_text()
+
+
+def through_propagate():
+    """Values and the gradient as a user takes them, not under jit."""
+
+    def energy(g, sharding):
+        s = propagate(PROBLEM, {"interaction_strengths": g}, outputs=("final_state",), resolution=AT, tol=1.0,
+                      sharding=sharding)  # fmt: skip
+        return jnp.sum(jnp.abs(s.fields) ** 2) + jnp.sum(jnp.real(s.final_state[..., 1, 1])), s
+
+    g = jnp.asarray(BATCH["interaction_strengths"])
+    (one, alone), first = jax.value_and_grad(energy, has_aux=True)(g, None)
+    (two, shared), second = jax.value_and_grad(energy, has_aux=True)(g, UNEVEN)
+    plain = propagate(PROBLEM, BATCH, resolution=AT, tol=1.0, sharding=UNEVEN)
+    yield "values", difference((one, alone.fields, alone.final_state), (two, shared.fields, shared.final_state))
+    yield "gradient", difference(first, second)
+    yield "devices of the result", [device.id for device in plain.fields.devices()]
+
+
+def hlo(text):
+    """What the loops of a compiled program hold: the sizes of divided and whole states, and communication."""
+    loops = [line for line in text.splitlines() if "/while/body" in line]
+    found = {kind: any(re.search(rf" {kind}(-start)?\(", line) for line in loops)
+             for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute")}  # fmt: skip
+    return found | {"divided": "f64[4,2,4]" in text, "whole": "f64[4,5,4]" in text or "f64[4,8,4]" in text}
+
+
+def results():
+    yield from through_propagate()
+    single = Solve(PROBLEM, {})
+    whole_blocks = dataclasses.replace(single.program.structure, unrolled=False)
+    for name, structure in (("unrolled", single.program.structure), ("blocks", whole_blocks)):
+        single.program = dataclasses.replace(single.program, structure=structure)
+        yield name, compare(single, lambda solve: gradient(solve, "reverse"), EVEN)[0]
+        _, text = compare(single, lambda solve: lambda p: solve(p, "reverse"), EVEN)
+        yield f"{name} loops", hlo(text)
+    along = single.direction()
+    yield "second order", compare(single, lambda solve: forward_over_reverse(solve, along), EVEN)[0]
+    march = Solve(PROBLEM, BATCH, scheme="march", at=MarchResolution(2), n_steps=13)
+    yield "march", compare(march, lambda solve: gradient(solve, "reverse"), UNEVEN)[0]
+    try:
+        propagate(PROBLEM, resolution=AT, sharding=Sharding(batch=2, classes=3))
+    except ProblemError as error:
+        yield "too few", str(error)
+
+
+if __name__ == "__main__":
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        print(json.dumps(dict(results())))
