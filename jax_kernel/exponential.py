@@ -17,7 +17,7 @@ from jaxtyping import Array, Complex, Float
 
 from . import rhs
 from .generator import Structure
-from .integrate import Inputs, Observed, Run, field_at_nodes, whole_run
+from .integrate import Inputs, Observed, Run, Setup, field_at_nodes
 from .rhs import Coefficients
 
 STAGE_C = np.array([0.0, 0.5, 1.0])
@@ -37,12 +37,12 @@ class _Factors(NamedTuple):
     imaginary: Float[Array, "factor coherence class 1"]
 
 
-def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stages, by_hand=True) -> Run:
+def integrate(inputs: Inputs, *, setup: Setup, running, h, by_hand: bool = True) -> Run:
     """Integrate the medium over all steps; arguments and result are those of `jax_kernel.integrate.integrate`.
 
     Without the adjoint written `by_hand` it has derivatives of every kind and order, and none stores every stage.
     """
-    coefficients = inputs.coefficients
+    coefficients, structure = inputs.coefficients, setup.structure
     diagonal = _diagonal(structure, coefficients)
 
     def slope(state, drive):
@@ -61,15 +61,15 @@ def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stag
         full = _combine(structure, factors, (4, state), (5, first), (6, third))
         fourth, _ = slope(full, drive[2])
         end = _combine(structure, factors, (4, state), (7, first), (8, second + third), (9, fourth))
-        return end, Observed(source, rhs.average(coefficients, state) if want_average else None)
+        return end, Observed(source, rhs.average(coefficients, state) if setup.want_average else None)
 
     def segment(state, x):
         return jax.lax.scan(step, state, x)
 
-    if not (store_stages and by_hand):
+    if not (setup.store_stages and by_hand):
         segment = jax.checkpoint(segment)
     end, seen = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
-    return whole_run(structure, want_average, coefficients, seen, end)
+    return Run(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), seen), end)
 
 
 def _diagonal(structure: Structure, coefficients: Coefficients) -> Complex[Array, "component class"]:

@@ -1,20 +1,20 @@
 """The checkpointed fixed-grid scan of the cross-propagation scheme, with its hand-written adjoint.
 
 One low-storage Runge–Kutta stage is k ← A k + h f(y); y ← y + B k (Carpenter and Kennedy, NASA TM-109112, 1994, the
-five-stage fourth-order scheme). Read backwards it is the adjoint: with (ȳ, k̄) the cotangents after the stage,
-k̄ ← k̄ + B ȳ; ȳ ← ȳ + h (∂f/∂y)ᵀ k̄; k̄ ← A k̄.
+five-stage fourth-order scheme). Read backwards it is the adjoint: with ȳ the cotangent of y after the stage and f̄ that of
+f in the next stage of the step, f̄ ← A f̄ + h B ȳ with the next stage's A; ȳ ← ȳ + (∂f/∂y)ᵀ f̄.
 """
 
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax import lax
+from jaxtyping import Array, Float, Int
 
-from . import rhs
+from . import fused, rhs
 from .generator import Structure
 from .rhs import Coefficients
 
@@ -65,53 +65,83 @@ class Inputs(NamedTuple):
     drive: Float[Array, "segment step stage field 2"]
 
 
-class Observed(NamedTuple):
-    """What is kept of the state at the start of every step and at the end; a linear function of the state.
+class Setup(NamedTuple):
+    """The static arguments of `integrate`.
 
     Attributes:
-        source: dΩ/dζ, shape (step + 1, field, 2, z).
-        average: class average of the state, shape (step + 1, component, z), or None when not asked for.
+        structure: which elements there are.
+        want_average: whether to keep the class-averaged state.
+        want_slopes: whether to keep what is observed of dρ/dt, too.
+        store_stages: whether a gradient stores every stage, or one state per segment and computes it again.
+        fused: whether the loops are one kernel.
     """
 
-    source: Float[Array, "time field 2 z"]
-    average: Float[Array, "time component z"] | None
+    structure: Structure
+    want_average: bool
+    want_slopes: bool
+    store_stages: bool
+    fused: bool
+
+
+class Observed(NamedTuple):
+    """What is kept of a state, or of dρ/dt; a linear function of it, here along the steps.
+
+    Attributes:
+        source: dΩ/dζ, shape (step, field, 2, z).
+        average: class average of the state, shape (step, component, z), or None when not asked for.
+    """
+
+    source: Float[Array, "step field 2 z"]
+    average: Float[Array, "step component z"] | None
 
 
 class Run(NamedTuple):
     """What an integration returns.
 
     Attributes:
-        seen: what was observed.
+        seen: what was observed of the state at the start of every step.
         end: the state at the end, shape (component, class, z).
+        slopes: what was observed of dρ/dt at the start of every step, or None when not asked for.
     """
 
     seen: Observed
     end: Float[Array, "component class z"]
+    slopes: Observed | None = None
 
 
 class _Stages(NamedTuple):
-    """The per-stage constants of one segment, one row a stage."""
+    """The constants of every stage.
 
-    h: Float[Array, " stage"]
-    a: Float[Array, " stage"]
-    b: Float[Array, " stage"]
+    Attributes:
+        h: length of its step.
+        a: A of the stage.
+        a_after: A of the next stage.
+        b: B of the stage.
+        b_before: B of the stage before.
+        index: its number within its segment.
+    """
+
+    h: Float[Array, "segment stage"]
+    a: Float[Array, "segment stage"]
+    a_after: Float[Array, "segment stage"]
+    b: Float[Array, "segment stage"]
+    b_before: Float[Array, "segment stage"]
+    index: Int[Array, "segment stage"]
 
 
 class _Trace(NamedTuple):
     """What the stages of a segment start from, one row a stage."""
 
-    state: Float[Array, "stage component class z"]
+    state: Any
     rabi: Float[Array, "stage field 2 z"]
-    source: Float[Array, "stage field 2 z"]
 
 
 def _stages(h) -> _Stages:
-    steps = h.shape[0]
-    return _Stages(
-        jnp.repeat(h, STAGES),
-        jnp.tile(jnp.asarray(STAGE_A, h.dtype), steps),
-        jnp.tile(jnp.asarray(STAGE_B, h.dtype), steps),
-    )
+    segments, steps = h.shape
+    factors = (STAGE_A, np.roll(STAGE_A, -1), STAGE_B, np.roll(STAGE_B, 1))
+    tiled = (jnp.tile(jnp.asarray(x, h.dtype), (segments, steps)) for x in factors)
+    index = jnp.broadcast_to(jnp.arange(steps * STAGES, dtype=jnp.int32), (segments, steps * STAGES))
+    return _Stages(jnp.repeat(h, STAGES, axis=1), *tiled, index)
 
 
 def field_at_nodes(drive, source, running):
@@ -134,182 +164,207 @@ def observe(structure: Structure, want_average: bool, coefficients: Coefficients
     return Observed(rhs.source(structure, coefficients, state), average)
 
 
-def whole_run(structure: Structure, want_average: bool, coefficients: Coefficients, seen: Observed, end) -> Run:
-    """The run of what was seen at the start of every step, (segment, step, …), and of the end, observed, too."""
-    last = observe(structure, want_average, coefficients, end)
-    return Run(jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b[None]]), seen, last), end)
+def _plus_product(setup: Setup, start, vectors, matrix):
+    """start (field, 2, z) plus vectors of this shape times a matrix (z, z), or one of each field."""
+    if not setup.fused:
+        return start + vectors @ matrix
+    start = jnp.broadcast_to(start, vectors.shape)
+    if matrix.ndim == 2:
+        return fused.product(vectors, matrix, start)
+    return jnp.stack([fused.product(*x) for x in zip(vectors, matrix, start, strict=True)])
 
 
-def _segment(structure: Structure, coefficients: Coefficients, running, state, drive, h):
-    """Advance over the steps of one segment; also state, Ω and source at the start of every stage."""
+def _segment(setup: Setup, coefficients: Coefficients, transposed, state, drive, stages: _Stages, *, trace: bool):
+    """Advance over the steps of one segment; also what was seen at the start of each, and the trace of its stages."""
+    structure, want_average, want_slopes, *_ = setup
 
     def stage(carry, x):
         y, k = carry
         drive, c = x
-        source = rhs.source(structure, coefficients, y)
-        rabi = field_at_nodes(drive, source, running)
+        y = jax.tree.map(lambda y, k: y + c.b_before * k, y, k)  # of the stage before, so that it needs no copy of y
+        seen = observe(structure, want_average, coefficients, y)
+        rabi = _plus_product(setup, drive[..., None], seen.source, transposed)
         slope = rhs.stack_rows(rhs.lindblad(structure, coefficients, y, rabi), y)
-        k = c.a * k + c.h * slope
-        return (y + c.b * k, k), _Trace(y, rabi, source)
+        slopes = observe(structure, want_average, coefficients, slope) if want_slopes else None
+        k = jax.tree.map(lambda k, s: c.a * k + c.h * s, k, slope)
+        return (y, k), (seen, slopes, _Trace(y, rabi) if trace else None)
 
     flat = drive.reshape(-1, *drive.shape[2:])
-    (end, _), trace = jax.lax.scan(stage, (state, jnp.zeros_like(state)), (flat, _stages(h)))
-    return end, trace
+    start = (state, jax.tree.map(jnp.zeros_like, state))
+    (y, k), (seen, slopes, traced) = lax.scan(stage, start, (flat, stages))
+    end = jax.tree.map(lambda y, k: y + float(STAGE_B[-1]) * k, y, k)
+    return end, jax.tree.map(lambda x: x[::STAGES], (seen, slopes)), traced
 
 
-def _march(structure: Structure, want_average: bool, keep: str, inputs: Inputs, running, h, *, checkpoint=False):
+def _march(setup: Setup, keep: str, inputs: Inputs, running, h, *, checkpoint: bool = False):
     """Run all segments. `keep` is what the adjoint will need of them: "nothing", "segments" or "stages"."""
-    coefficients = inputs.coefficients
 
-    def segment(state, x):
-        end, trace = _segment(structure, coefficients, running, state, *x)
-        average = rhs.average(coefficients, trace.state[::STAGES]) if want_average else None
-        kept = {"nothing": None, "segments": state, "stages": (trace.state, trace.rabi)}[keep]
-        return end, (Observed(trace.source[::STAGES], average), kept)
+    def all_segments(coefficients, state, drive, stages, transposed):
+        coefficients = rhs.one_by_one(setup.structure, coefficients)
+        state = tuple(state) if setup.fused else state
 
-    if checkpoint:
-        segment = jax.checkpoint(segment, prevent_cse=False)
-    end, (seen, kept) = jax.lax.scan(segment, inputs.state, (inputs.drive, h))
-    return whole_run(structure, want_average, coefficients, seen, end), kept
+        def segment(state, x):
+            end, seen, traced = _segment(setup, coefficients, transposed, state, *x, trace=keep == "stages")
+            return end, (seen, {"nothing": None, "segments": state, "stages": traced}[keep])
+
+        if checkpoint:
+            segment = jax.checkpoint(segment, prevent_cse=False)
+        end, ((seen, slopes), kept) = lax.scan(segment, state, (drive, stages))
+        return jnp.stack(end) if setup.fused else end, seen, slopes, kept
+
+    run = fused.single_kernel(all_segments, setup.fused)
+    transposed = jnp.swapaxes(running, -1, -2)
+    end, seen, slopes, kept = run(inputs.coefficients, inputs.state, inputs.drive, _stages(h), transposed)
+    seen, slopes = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (seen, slopes))
+    return Run(seen, end, slopes), kept
 
 
-def integrate_plain(inputs: Inputs, *, structure, running, h, want_average, store_stages=False) -> Run:
+def integrate_plain(inputs: Inputs, *, setup: Setup, running, h) -> Run:
     """`integrate` without its hand-written adjoint, with derivatives of every kind and order.
 
     Of each order of reverse mode every segment stores one state, and computes its stages again.
     """
-    return _march(structure, want_average, "nothing", inputs, running, h, checkpoint=True)[0]
+    return _march(setup._replace(fused=False), "nothing", inputs, running, h, checkpoint=True)[0]
 
 
 @eqx.filter_custom_vjp
-def integrate(inputs: Inputs, *, structure, running, h, want_average, store_stages) -> Run:
+def integrate(inputs: Inputs, *, setup: Setup, running, h) -> Run:
     """Integrate the medium over all steps.
 
     Args:
         inputs: the differentiable numbers.
-        structure: which elements there are; static.
+        setup: what is static.
         running: the running z-integral, shape (z, z) or (field, z, z).
-        h: step lengths, shape (segment, step); a step of length 0 changes nothing and serves as padding.
-        want_average: whether to keep the class-averaged state; static.
-        store_stages: whether a gradient stores every stage, or one state per segment and computes it again; static.
+        h: step lengths, shape (segment, step); a step of length 0 changes nothing, and at the end shows what it is like.
 
     Returns:
-        What was observed at the start of each step and at the end, and the end itself.
+        What was observed at the start of each step, and the end itself.
     """
-    return _march(structure, want_average, "nothing", inputs, running, h)[0]
+    return _march(setup, "nothing", inputs, running, h)[0]
 
 
 @integrate.def_fwd
-def _integrate_fwd(perturbed, inputs, *, structure, running, h, want_average, store_stages):
-    run, kept = _march(structure, want_average, "stages" if store_stages else "segments", inputs, running, h)
-    return run, (kept, run.end)
+def _integrate_fwd(perturbed, inputs, *, setup, running, h):
+    return _march(setup, "stages" if setup.store_stages else "segments", inputs, running, h)
 
 
 @integrate.def_bwd
-def _integrate_bwd(residuals, cotangent, perturbed, inputs, *, structure, running, h, want_average, store_stages):
-    kept, end = residuals
-    coefficients, material = inputs.coefficients, any(perturbed.coefficients)
-    segments, steps = h.shape
+def _integrate_bwd(kept, cotangent, perturbed, inputs, *, setup, running, h):
+    structure, shape = setup.structure, inputs.state.shape
+    chosen = Coefficients(*(bool(x) for x in perturbed.coefficients))
 
     def given(x, *shape):
-        return jnp.zeros((*shape, end.shape[-1]), end.dtype) if x is None else x
+        return jnp.zeros(shape, h.dtype) if x is None else x
 
-    points = segments * steps + 1
-    seen_bar = Observed(
-        given(cotangent.seen.source, points, *inputs.drive.shape[3:]),
-        given(cotangent.seen.average, points, end.shape[0]) if want_average else None,
+    def observed(x: Observed | None) -> Observed:
+        source = given(x and x.source, h.size, *inputs.drive.shape[3:], shape[-1])
+        average = given(x and x.average, h.size, shape[0], shape[-1]) if setup.want_average else None
+        return jax.tree.map(lambda x: x.reshape(*h.shape, *x.shape[1:]), Observed(source, average))
+
+    def all_segments(coefficients, end_bar, drive, stages, kept, bars, running, transposed):
+        coefficients = rhs.one_by_one(structure, coefficients)
+        total = jax.tree.map(jnp.zeros_like, _chosen(rhs.widened(structure, coefficients, shape[1:]), chosen))
+
+        def segment(carry, x):
+            drive, stages, kept, bars = x
+            if not setup.store_stages:
+                kept = _segment(setup, coefficients, transposed, kept, drive, stages, trace=True)[2]
+            return _segment_adjoint(setup, chosen, coefficients, running, carry, kept, stages, bars)
+
+        end_bar = tuple(end_bar) if setup.fused else end_bar
+        (state_bar, total), drive_bar = lax.scan(segment, (end_bar, total), (drive, stages, kept, bars), reverse=True)
+        return jnp.stack(state_bar) if setup.fused else state_bar, total, drive_bar
+
+    run = fused.single_kernel(all_segments, setup.fused)
+    bars = observed(cotangent.seen), observed(cotangent.slopes) if setup.want_slopes else None
+    matrices = running, jnp.swapaxes(running, -1, -2)
+    state_bar, total, drive_bar = run(
+        inputs.coefficients, given(cotangent.end, *shape), inputs.drive, _stages(h), kept, bars, *matrices
     )
-    end_bar = given(cotangent.end, *end.shape[:-1])
-    last_bar = jax.tree.map(lambda x: x[-1], seen_bar)
-    seen_bar = jax.tree.map(lambda x: x[:-1].reshape(segments, steps, *x.shape[1:]), seen_bar)
-
-    def segment(state_bar, x):
-        drive, h, kept, seen_bar = x
-        states, rabi = kept if store_stages else _segment(structure, coefficients, running, kept, drive, h)[1][:2]
-        state_bar, (rabi_bar, slope_bar) = _segment_adjoint(
-            structure, coefficients, running, state_bar, states, rabi, _stages(h), seen_bar, material
-        )
-        drive_bar = jnp.sum(rabi_bar, axis=-1).reshape(drive.shape)
-        if not material:
-            return state_bar, (drive_bar, None)
-        source_bar = rabi_bar @ running
-        source_bar = source_bar.at[::STAGES].add(seen_bar.source)
-        return state_bar, (
-            drive_bar,
-            _material(structure, coefficients, states, rabi, slope_bar, source_bar, seen_bar.average),
-        )
-
-    state_bar = _observe_transpose(structure, coefficients, last_bar, end_bar)
-    state_bar, (drive_bar, coefficients_bar) = jax.lax.scan(
-        segment, state_bar, (inputs.drive, h, kept, seen_bar), reverse=True
-    )
-    if material:
-        _, transpose = jax.vjp(lambda c: observe(structure, want_average, c, end), coefficients)
-        coefficients_bar = jax.tree.map(lambda a, b: jnp.sum(a, 0) + b, coefficients_bar, transpose(last_bar)[0])
-    else:
-        coefficients_bar = jax.tree.map(lambda _: None, coefficients)
-    return Inputs(coefficients_bar, state_bar, drive_bar)
+    drive_bar = jnp.sum(drive_bar, axis=-1).reshape(inputs.drive.shape)
+    return Inputs(_gathered(structure, inputs.coefficients, shape[1:], total, chosen), state_bar, drive_bar)
 
 
-def _observe_transpose(structure: Structure, coefficients: Coefficients, seen_bar: Observed, state_bar):
-    """Add the cotangent of what was observed to that of the state."""
-    rows = rhs.add_source_transpose(structure, coefficients, state_bar, seen_bar.source)
-    state_bar = rhs.stack_rows(rows, state_bar)
-    if seen_bar.average is None:
-        return state_bar
-    return state_bar + coefficients.weights[:, None] * seen_bar.average[:, None, :]
+def _chosen(coefficients: Coefficients, chosen: Coefficients) -> Coefficients:
+    """The coefficients that a gradient is asked for; None in place of the others."""
+    return Coefficients(*(x if choose else None for x, choose in zip(coefficients, chosen, strict=True)))
 
 
-def _segment_adjoint(structure, coefficients, running, state_bar, states, rabi, stages, seen_bar, material):
-    """Carry the cotangent of the state backwards over one segment; also those of Ω and of dρ/dt at every stage."""
+def _filled(some: Coefficients, coefficients: Coefficients) -> Coefficients:
+    """The coefficients, with some of them replaced."""
+    return Coefficients(*(y if x is None else x for x, y in zip(some, coefficients, strict=True)))
 
-    def at_first_stage(x):
-        return jnp.zeros((x.shape[0], STAGES, *x.shape[1:]), x.dtype).at[:, 0].set(x).reshape(-1, *x.shape[1:])
+
+def _gathered(structure: Structure, coefficients: Coefficients, shape, total: Coefficients, chosen: Coefficients):
+    """The cotangents of the coefficients from those of the widened ones."""
+
+    def wide(some: Coefficients) -> Coefficients:
+        split = rhs.one_by_one(structure, _filled(some, coefficients))
+        return _chosen(rhs.widened(structure, split, shape), chosen)
+
+    return jax.vjp(wide, _chosen(coefficients, chosen))[1](total)[0]
+
+
+def _segment_adjoint(setup: Setup, chosen, coefficients, running, carry, trace: _Trace, stages: _Stages, bars):
+    """Carry the cotangents of state and coefficients backwards over one segment; also that of the drive, in parts."""
+    structure = setup.structure
 
     def stage(carry, x):
-        state_bar, k_bar = carry
-        state, rabi, c, seen_bar = x
-        k_bar = k_bar + c.b * state_bar
-        slope_bar = c.h * k_bar
+        state_bar, slope_bar, total = carry
+        (state, rabi), c = x
+        step, within = c.index // STAGES, c.index % STAGES
+        at_first = jax.tree.map(lambda x: jnp.where(within == 0, lax.dynamic_index_in_dim(x, step, 0, False), 0), bars)
+        own = slope_bar = jax.tree.map(lambda s, y: c.a_after * s + (c.h * c.b) * y, slope_bar, state_bar)
+        if at_first[1] is not None:
+            slope_bar = _observed_transpose(structure, coefficients, slope_bar, at_first[1], state)
         rows, rabi_bar = rhs.lindblad_transpose(structure, coefficients, state, slope_bar, rabi)
-        source_bar = rabi_bar @ running + seen_bar.source
-        rows = rhs.add_source_transpose(structure, coefficients, rows, source_bar)
-        state_bar = state_bar + rhs.stack_rows(rows, state_bar)
-        if seen_bar.average is not None:
-            state_bar = state_bar + coefficients.weights[:, None] * seen_bar.average[:, None, :]
-        return (state_bar, c.a * k_bar), (rabi_bar, slope_bar if material else None)
+        through = at_first[0]._replace(source=_plus_product(setup, at_first[0].source, rabi_bar, running))
+        state_bar = jax.tree.map(jnp.add, state_bar, _observed_transpose(structure, coefficients, rows, through, state))
+        if any(chosen):
+            change = _coefficients_bar(setup, chosen, coefficients, state, rabi, slope_bar, through, at_first[1])
+            total = jax.tree.map(jnp.add, total, change)
+        drive_bar = fused.partial_sum(rabi_bar)
+        return (state_bar, own, total), drive_bar
 
-    (state_bar, _), bars = jax.lax.scan(
-        stage,
-        (state_bar, jnp.zeros_like(state_bar)),
-        (states, rabi, stages, jax.tree.map(at_first_stage, seen_bar)),
-        reverse=True,
-    )
-    return state_bar, bars
+    state_bar, total = carry
+    start = state_bar, jax.tree.map(jnp.zeros_like, state_bar), total
+    (state_bar, _, total), drive_bar = lax.scan(stage, start, (trace, stages), reverse=True)
+    return (state_bar, total), drive_bar
 
 
-def _material(structure, coefficients, states, rabi, slope_bar, source_bar, average_bar) -> Coefficients:
-    """Cotangent of the coefficients from all stages of a segment at once: a few wide reductions, outside the scan."""
+def _observed_transpose(structure: Structure, coefficients: Coefficients, rows, bar: Observed, like):
+    """Component rows plus the transpose of `observe`, as a state."""
+    rows = rhs.add_source_transpose(structure, coefficients, rows, bar.source)
+    if bar.average is not None:
+        rows = rhs.add_average_transpose(structure, coefficients, rows, bar.average)
+    return rhs.stack_rows(rows, like)
 
-    def slope(c, y, r):
-        return rhs.stack_rows(rhs.lindblad(structure, c, y, r), y)
 
-    def slopes(c):
-        return jax.vmap(partial(slope, c))(states, rabi)
+def _contributions(setup: Setup, coefficients: Coefficients, state) -> Observed:
+    """What is observed, not yet summed over the classes, the axis before the last, where the code is unrolled."""
+    if not setup.structure.unrolled:
+        return observe(setup.structure, setup.want_average, coefficients, state)
+    average = jnp.stack(rhs.weighted(coefficients, tuple(state))) if setup.want_average else None
+    return Observed(jnp.stack([jnp.stack(part) for part in rhs.emitted(setup.structure, coefficients, state)]), average)
 
-    def add_slope(total, x):  # what is computed on the way would be too much of all stages of a large system
-        state, rabi, slope_bar = x
-        return jax.tree.map(
-            jnp.add, total, jax.vjp(lambda c: slope(c, state, rabi), coefficients)[1](slope_bar)[0]
-        ), None
 
-    def observed(c):
-        average = None if average_bar is None else rhs.average(c, states[::STAGES])
-        return jax.vmap(lambda y: rhs.source(structure, c, y))(states), average
+def _coefficients_bar(setup: Setup, chosen, coefficients, state, rabi, slope_bar, seen_bar: Observed, slopes_bar):
+    """The cotangent of the chosen coefficients, widened, from those of what one stage computes."""
+    structure, shape = setup.structure, state[0].shape
 
-    if structure.unrolled:
-        of_slopes = jax.vjp(slopes, coefficients)[1](slope_bar)[0]
-    else:
-        zero = jax.tree.map(jnp.zeros_like, coefficients)
-        of_slopes, _ = jax.lax.scan(add_slope, zero, (states, rabi, slope_bar))
-    return jax.tree.map(jnp.add, of_slopes, jax.vjp(observed, coefficients)[1]((source_bar, average_bar))[0])
+    def linear(some: Coefficients):
+        c = _filled(some, coefficients)
+        slope = rhs.stack_rows(rhs.lindblad(structure, c, state, rabi), state)
+        seen = _contributions(setup, c, state)
+        if slopes_bar is None:
+            return slope, seen
+        return slope, seen, _contributions(setup, c, lax.stop_gradient(slope))
+
+    values, transpose = jax.vjp(linear, _chosen(rhs.widened(structure, coefficients, shape), chosen))
+    of_classes = [bar for bar in (seen_bar, slopes_bar) if bar is not None]
+    if structure.unrolled:  # every class has the cotangent of the sum
+        of_classes = [
+            jax.tree.map(lambda x, like: jnp.broadcast_to(x[..., None, :], like.shape), bar, value)
+            for bar, value in zip(of_classes, values[1:], strict=True)
+        ]
+    return transpose((slope_bar, *of_classes))[0]

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import exponential, integrate, march_options, parameters, timesteps
+from . import exponential, fused, integrate, march_options, parameters, timesteps
 from .doppler import gauss_hermite, level_doppler_slopes, quadrature_weights, upper_levels
 from .generator import Structure
 from .medium import optical_path
@@ -22,10 +22,10 @@ from .resolution import MarchResolution, Resolution, longest_step
 from .states import to_nodes
 
 STAGE_BUDGET = 256 * 2**20
-"""Bytes up to which a gradient with memory="auto" stores every stage instead of computing it again."""
+"""Bytes up to which a gradient with memory="auto" stores every stage instead of computing it again.
 
-STEPS_PER_SEGMENT = 20
-"""Steps whose stages are handled together where all are stored: few enough to stay in the processor's cache."""
+Not where the loops are one kernel, for which it is faster to compute them again than to fetch them from memory.
+"""
 
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
@@ -94,22 +94,25 @@ def prepare(
     if start == "initial_density_matrix":
         arrays["to_nodes"] = to_nodes(arrays["path"], gauss(at.z_nodes).nodes)
     method = exponential if options.solver == "exponential" else integrate
-    stages = method.STAGE_C
-    steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, STEPS_PER_SEGMENT)
+    single = options.solver == "runge-kutta" and options.sharding is None and fused.is_available(structure)
+    steps = timesteps.build(problem.time, at.t_substeps, jumps, method.STAGE_C, None)
     stage_bytes = steps.h.size * method.STORED * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
     stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
-    store_stages = options.memory == "fast" or (options.memory == "auto" and stage_bytes <= STAGE_BUDGET)
+    affordable = not single and stage_bytes <= STAGE_BUDGET
+    store_stages = options.memory == "fast" or (options.memory == "auto" and affordable)
     if not store_stages:
         per_segment = max(1, round(math.sqrt(steps.h.size / method.STORED)))
-        steps = timesteps.build(problem.time, at.t_substeps, jumps, stages, per_segment)
+        steps = timesteps.build(problem.time, at.t_substeps, jumps, method.STAGE_C, per_segment)
     arrays["steps"] = steps._asdict()
     if not options.on_grid:
         arrays["jumps"] = np.asarray(jumps)
     elif "time_error" in outputs:
         order = 1 if method is exponential and at.t_substeps < 4 else method.ORDER  # which shows only at finer steps
-        twin = timesteps.twin(problem.time, at.t_substeps, jumps, stages, order)
+        twin = timesteps.twin(problem.time, at.t_substeps, jumps, method.STAGE_C, order)
         arrays["twin"] = twin.steps._asdict() | {"share": twin.share}
-    program = Program(**common, z_nodes=at.z_nodes, store_stages=store_stages, solver=options.solver_options())
+    program = Program(
+        **common, z_nodes=at.z_nodes, store_stages=store_stages, solver=options.solver_options(), fused=single
+    )
     return Prepared(program, to_arrays(arrays, options.dtype))
 
 

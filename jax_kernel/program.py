@@ -14,7 +14,7 @@ from jax.lax import stop_gradient
 from . import adaptive, doppler, exponential, march, pulses, quadrature, states
 from .errors import ProblemError
 from .generator import Structure
-from .integrate import Inputs, Observed, Run, integrate, integrate_plain
+from .integrate import Inputs, Observed, Run, Setup, integrate, integrate_plain
 from .march_options import MarchOptions
 from .parameters import AXES
 from .rhs import Coefficients
@@ -41,6 +41,7 @@ class Program:
         derivatives: "reverse" for first derivatives by vjp, whose adjoints are written by hand; "forward" for those of
             any order by jvp alone; "any" for every composition of the two.
         sharding: the devices that share the work, or None for one.
+        fused: whether the loops of the fixed grid are one kernel.
     """
 
     structure: Structure
@@ -57,6 +58,7 @@ class Program:
     march: MarchOptions | None = None
     derivatives: str = "reverse"
     sharding: Sharding | None = None
+    fused: bool = False
 
     def __post_init__(self):
         if self.derivatives not in adaptive.DERIVATIVES:
@@ -156,25 +158,26 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     classes = len(coefficients.weights)
     coefficients, state = _divided(program.sharding, coefficients, state)
     want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
-    common = {"structure": structure, "running": running, "want_average": want_average}
-
     on_grid = _on_grid_integrator(program)
     if isinstance(program.solver, str):
+        setup = Setup(structure, want_average, False, program.store_stages, program.fused)
         steps = numbers["steps"]
         drive = _at_stages(program, numbers, params, steps)
         inputs = Inputs(coefficients, state, drive)
-        seen, end = on_grid(inputs, h=steps["h"], store_stages=program.store_stages, **common)
+        seen, end, _ = on_grid(inputs, setup=setup, running=running, h=steps["h"])
         seen = jax.tree.map(lambda x: x[steps["at"]], seen)
     else:
         drive_at = partial(_drive, program, _splines(program, numbers, params), params)
-        seen, end = adaptive.integrate(
+        seen, end, _ = adaptive.integrate(
             program.solver,
             coefficients,
             state,
             drive_at,
             numbers["time"],
             numbers["jumps"],
-            **common,
+            structure=structure,
+            running=running,
+            want_average=want_average,
             derivatives=program.derivatives,
         )
 
@@ -189,7 +192,7 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     if "time_error" in outputs and isinstance(program.solver, str):
         twin = numbers["twin"]
         still = stop_gradient((coefficients, state, _at_stages(program, numbers, params, twin)))
-        other, other_end = on_grid(Inputs(*still), h=twin["h"], store_stages=False, **common)
+        other, other_end, _ = on_grid(Inputs(*still), setup=setup, running=running, h=twin["h"])
         other = jax.tree.map(lambda x: x[twin["at"]], other)
         out["time_error"] = _time_error(program, running, fields, seen, other, twin["share"])
         if "final_state" in outputs:

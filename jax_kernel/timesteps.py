@@ -10,7 +10,7 @@ class TimeSteps(NamedTuple):
     """The steps of one run; NumPy arrays, all of them run-time arguments of the executable.
 
     Attributes:
-        h: step lengths, shape (segment, step); trailing steps of length 0 fill the last segment.
+        h: step lengths, shape (segment, step); at the end at least one of length 0, which shows the state there.
         stage_times: times of the stages, shape (segment · step · stage,).
         inside: the middle of each stage's step, which decides on which side of a jump the stage lies; same shape.
         at: which step starts at each saved time, shape (saved,).
@@ -41,8 +41,8 @@ def build(
     starts = (edges[:-1, None] + np.diff(edges)[:, None] * fraction).ravel()
     h = np.repeat(np.diff(edges) / substeps, substeps)
     at = np.searchsorted(edges, saved) * substeps
-    per_segment = len(h) if steps_per_segment is None else steps_per_segment
-    padding = -len(h) % per_segment
+    per_segment = len(h) + 1 if steps_per_segment is None else steps_per_segment
+    padding = per_segment - len(h) % per_segment
     h = np.concatenate([h, np.zeros(padding)])
     starts = np.concatenate([starts, np.full(padding, saved[-1])])
     stage_times = (starts[:, None] + h[:, None] * stages).ravel()
