@@ -66,7 +66,7 @@ def single_kernel(function: Callable, fused: bool) -> Callable:
 
 
 def is_available(structure: Structure) -> bool:
-    """Whether a structure's arrays go to a CPU, and its loops to a compiler that is known to make one kernel of them."""
+    """Whether arrays go to a CPU and the loops of a structure to a compiler known to make one kernel of them."""
     return structure.unrolled and jax.default_backend() == "cpu" and jaxlib.__version__.startswith(TRIED)
 
 

@@ -1,8 +1,8 @@
 """The checkpointed fixed-grid scan of the cross-propagation scheme, with its hand-written adjoint.
 
 One low-storage Runge–Kutta stage is k ← A k + h f(y); y ← y + B k (Carpenter and Kennedy, NASA TM-109112, 1994, the
-five-stage fourth-order scheme). Read backwards it is the adjoint: with ȳ the cotangent of y after the stage and f̄ that of
-f in the next stage of the step, f̄ ← A f̄ + h B ȳ with the next stage's A; ȳ ← ȳ + (∂f/∂y)ᵀ f̄.
+five-stage fourth-order scheme). Read backwards it is the adjoint: with ȳ the cotangent of y after the stage, and f̄ that
+of f in the next stage, f̄ ← A f̄ + h B ȳ with the A of the next stage; ȳ ← ȳ + (∂f/∂y)ᵀ f̄.
 """
 
 from typing import Any, NamedTuple
@@ -118,7 +118,7 @@ class _Stages(NamedTuple):
         a_after: A of the next stage.
         b: B of the stage.
         b_before: B of the stage before.
-        index: its number within its segment.
+        number: of the stage within its segment.
     """
 
     h: Float[Array, "segment stage"]
@@ -126,7 +126,7 @@ class _Stages(NamedTuple):
     a_after: Float[Array, "segment stage"]
     b: Float[Array, "segment stage"]
     b_before: Float[Array, "segment stage"]
-    index: Int[Array, "segment stage"]
+    number: Int[Array, "segment stage"]
 
 
 class _Trace(NamedTuple):
@@ -139,9 +139,9 @@ class _Trace(NamedTuple):
 def _stages(h) -> _Stages:
     segments, steps = h.shape
     factors = (STAGE_A, np.roll(STAGE_A, -1), STAGE_B, np.roll(STAGE_B, 1))
-    tiled = (jnp.tile(jnp.asarray(x, h.dtype), (segments, steps)) for x in factors)
-    index = jnp.broadcast_to(jnp.arange(steps * STAGES, dtype=jnp.int32), (segments, steps * STAGES))
-    return _Stages(jnp.repeat(h, STAGES, axis=1), *tiled, index)
+    tiled = [jnp.tile(jnp.asarray(x, h.dtype), (segments, steps)) for x in factors]
+    number = jnp.broadcast_to(jnp.arange(steps * STAGES, dtype=jnp.int32), (segments, steps * STAGES))
+    return _Stages._make([jnp.repeat(h, STAGES, axis=1), *tiled, number])
 
 
 def field_at_nodes(drive, source, running):
@@ -235,7 +235,7 @@ def integrate(inputs: Inputs, *, setup: Setup, running, h) -> Run:
         inputs: the differentiable numbers.
         setup: what is static.
         running: the running z-integral, shape (z, z) or (field, z, z).
-        h: step lengths, shape (segment, step); a step of length 0 changes nothing, and at the end shows what it is like.
+        h: step lengths, shape (segment, step); one of length 0 changes nothing, but shows the state there.
 
     Returns:
         What was observed at the start of each step, and the end itself.
@@ -251,7 +251,7 @@ def _integrate_fwd(perturbed, inputs, *, setup, running, h):
 @integrate.def_bwd
 def _integrate_bwd(kept, cotangent, perturbed, inputs, *, setup, running, h):
     structure, shape = setup.structure, inputs.state.shape
-    chosen = Coefficients(*(bool(x) for x in perturbed.coefficients))
+    chosen = tuple(bool(x) for x in perturbed.coefficients)
 
     def given(x, *shape):
         return jnp.zeros(shape, h.dtype) if x is None else x
@@ -285,17 +285,17 @@ def _integrate_bwd(kept, cotangent, perturbed, inputs, *, setup, running, h):
     return Inputs(_gathered(structure, inputs.coefficients, shape[1:], total, chosen), state_bar, drive_bar)
 
 
-def _chosen(coefficients: Coefficients, chosen: Coefficients) -> Coefficients:
+def _chosen(coefficients: Coefficients, chosen: tuple[bool, ...]) -> Coefficients:
     """The coefficients that a gradient is asked for; None in place of the others."""
-    return Coefficients(*(x if choose else None for x, choose in zip(coefficients, chosen, strict=True)))
+    return Coefficients._make(x if choose else None for x, choose in zip(coefficients, chosen, strict=True))
 
 
 def _filled(some: Coefficients, coefficients: Coefficients) -> Coefficients:
     """The coefficients, with some of them replaced."""
-    return Coefficients(*(y if x is None else x for x, y in zip(some, coefficients, strict=True)))
+    return Coefficients._make(y if x is None else x for x, y in zip(some, coefficients, strict=True))
 
 
-def _gathered(structure: Structure, coefficients: Coefficients, shape, total: Coefficients, chosen: Coefficients):
+def _gathered(structure: Structure, coefficients: Coefficients, shape, total: Coefficients, chosen: tuple[bool, ...]):
     """The cotangents of the coefficients from those of the widened ones."""
 
     def wide(some: Coefficients) -> Coefficients:
@@ -312,7 +312,7 @@ def _segment_adjoint(setup: Setup, chosen, coefficients, running, carry, trace: 
     def stage(carry, x):
         state_bar, slope_bar, total = carry
         (state, rabi), c = x
-        step, within = c.index // STAGES, c.index % STAGES
+        step, within = c.number // STAGES, c.number % STAGES
         at_first = jax.tree.map(lambda x: jnp.where(within == 0, lax.dynamic_index_in_dim(x, step, 0, False), 0), bars)
         own = slope_bar = jax.tree.map(lambda s, y: c.a_after * s + (c.h * c.b) * y, slope_bar, state_bar)
         if at_first[1] is not None:

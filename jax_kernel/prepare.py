@@ -94,6 +94,8 @@ def prepare(
     if start == "initial_density_matrix":
         arrays["to_nodes"] = to_nodes(arrays["path"], gauss(at.z_nodes).nodes)
     method = exponential if options.solver == "exponential" else integrate
+    if method is exponential and at.t_substeps < 1:
+        parameters.fail("resolution.t_substeps", 'be at least 1 with solver="exponential"', f"is {at.t_substeps}")
     single = options.solver == "runge-kutta" and options.sharding is None and fused.is_available(structure)
     steps = timesteps.build(problem.time, at.t_substeps, jumps, method.STAGE_C, None)
     stage_bytes = steps.h.size * method.STORED * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
@@ -103,17 +105,21 @@ def prepare(
     if not store_stages:
         per_segment = max(1, round(math.sqrt(steps.h.size / method.STORED)))
         steps = timesteps.build(problem.time, at.t_substeps, jumps, method.STAGE_C, per_segment)
-    arrays["steps"] = steps._asdict()
+    arrays["steps"] = _given(steps)
     if not options.on_grid:
         arrays["jumps"] = np.asarray(jumps)
     elif "time_error" in outputs:
         order = 1 if method is exponential and at.t_substeps < 4 else method.ORDER  # which shows only at finer steps
         twin = timesteps.twin(problem.time, at.t_substeps, jumps, method.STAGE_C, order)
-        arrays["twin"] = twin.steps._asdict() | {"share": twin.share}
+        arrays["twin"] = _given(twin.steps) | {"share": twin.share}
     program = Program(
         **common, z_nodes=at.z_nodes, store_stages=store_stages, solver=options.solver_options(), fused=single
     )
     return Prepared(program, to_arrays(arrays, options.dtype))
+
+
+def _given(steps: timesteps.TimeSteps) -> dict[str, np.ndarray]:
+    return {name: x for name, x in steps._asdict().items() if x is not None}
 
 
 def _physics(problem: Problem, parts: "_Parts", structure: Structure) -> dict[str, Any]:

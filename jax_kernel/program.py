@@ -160,12 +160,11 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     want_average = bool(outputs & {"density_matrix", "populations", "coherences"})
     on_grid = _on_grid_integrator(program)
     if isinstance(program.solver, str):
-        setup = Setup(structure, want_average, False, program.store_stages, program.fused)
         steps = numbers["steps"]
+        setup = Setup(structure, want_average, "hermite" in steps, program.store_stages, program.fused)
         drive = _at_stages(program, numbers, params, steps)
         inputs = Inputs(coefficients, state, drive)
-        seen, end, _ = on_grid(inputs, setup=setup, running=running, h=steps["h"])
-        seen = jax.tree.map(lambda x: x[steps["at"]], seen)
+        seen, end = _saved(on_grid(inputs, setup=setup, running=running, h=steps["h"]), steps)
     else:
         drive_at = partial(_drive, program, _splines(program, numbers, params), params)
         seen, end, _ = adaptive.integrate(
@@ -192,8 +191,8 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     if "time_error" in outputs and isinstance(program.solver, str):
         twin = numbers["twin"]
         still = stop_gradient((coefficients, state, _at_stages(program, numbers, params, twin)))
-        other, other_end, _ = on_grid(Inputs(*still), setup=setup, running=running, h=twin["h"])
-        other = jax.tree.map(lambda x: x[twin["at"]], other)
+        setup = setup._replace(want_slopes="hermite" in twin)
+        other, other_end = _saved(on_grid(Inputs(*still), setup=setup, running=running, h=twin["h"]), twin)
         out["time_error"] = _time_error(program, running, fields, seen, other, twin["share"])
         if "final_state" in outputs:
             difference = twin["share"] * jnp.abs(stop_gradient(end) - other_end)
@@ -203,6 +202,19 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     if "final_state" in outputs:
         out["final_state"] = states.matrix(structure, jnp.einsum("cvn,zn->czv", end[:, :classes], value))
     return {name: out[name] for name in sorted(outputs & out.keys())}
+
+
+def _saved(run: Run, steps: dict[str, Any]) -> tuple[Observed, Any]:
+    """What was observed at the saved times, between steps where these are longer than the grid's; and the end."""
+    at = steps["at"]
+    if "hermite" not in steps:
+        return jax.tree.map(lambda x: x[at], run.seen), run.end
+
+    def between(x, slope):
+        a, b, c, d = (w.reshape(-1, *[1] * (x.ndim - 1)) for w in steps["hermite"])
+        return a * x[at] + b * x[at + 1] + c * slope[at] + d * slope[at + 1]
+
+    return jax.tree.map(between, run.seen, run.slopes), run.end
 
 
 def _divided(sharding: Sharding | None, coefficients: Coefficients, state) -> tuple[Coefficients, Any]:

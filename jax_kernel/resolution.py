@@ -1,18 +1,30 @@
 """Resolution of a run, and the search for one that meets a tolerance."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from .errors import ProblemError, ResolutionError, ResolutionWarning, warn
 from .problem import Problem
+from .reading import is_integer
 
 Z_LADDER = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+WORTH_A_RUN = 1 / 4
+"""Share of the steps below which a search that has found a resolution looks for a coarser one."""
+
+MOST_JOINED = 1000
+"""Most intervals of the time grid that one step may span."""
+
 IMPLICIT = "an implicit `solver`, such as diffrax.Kvaerno5()"
 SOLVER_CURE = f"raise `max_steps`, loosen `rtol` and `atol`, or take {IMPLICIT}"
-T_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+T_LADDER = (
+    *(Fraction(1, n) for n in (16, 12, 8, 6, 4, 3, 2)),
+    *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128),
+)
 
 
 @dataclass(frozen=True)
@@ -21,13 +33,15 @@ class Resolution:
 
     Attributes:
         z_nodes: nodes of the z-quadrature over the medium, at least 2.
-        t_substeps: integrator steps per interval of the time grid, at least 1; ignored with a diffrax solver.
+        t_substeps: integrator steps per interval of the time grid, at least 1, or the inverse 1/n of an integer, as in
+            `Resolution(12, 1/4)`, for steps that span n intervals, between whose ends the light is interpolated (cubic
+            Hermite); ignored with a diffrax solver.
         solver: what solver="auto" stands for at this resolution, "runge-kutta" or "exponential"; the search that found
             the resolution has set it, and None leaves it to the values of the call.
     """
 
     z_nodes: int
-    t_substeps: int
+    t_substeps: Any
     solver: str | None = None
 
     def __repr__(self) -> str:
@@ -39,16 +53,30 @@ class Resolution:
             raise ProblemError(
                 f"Argument `resolution.solver` must be 'runge-kutta', 'exponential' or None, but is {self.solver!r}."
             )
-        for name, least in (("z_nodes", 2), ("t_substeps", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ProblemError(
-                    f"Argument `resolution.{name}` must be an integer of at least {least}, but is {value!r}."
-                )
+        if not is_integer(self.z_nodes) or self.z_nodes < 2:
+            raise ProblemError(
+                f"Argument `resolution.z_nodes` must be an integer of at least 2, but is {self.z_nodes!r}."
+            )
+        object.__setattr__(self, "t_substeps", _substeps(self.t_substeps))
 
     def doubled(self) -> "Resolution":
-        """Twice the nodes and twice the steps."""
-        return Resolution(2 * self.z_nodes, 2 * self.t_substeps, self.solver)
+        """Twice the nodes and at least twice the steps."""
+        t = self.t_substeps
+        finer = 2 * t if t >= 1 else Fraction(1, round(1 / t) // 2)
+        return Resolution(2 * self.z_nodes, finer, self.solver)
+
+
+def _substeps(given: Any) -> int | Fraction:
+    """The steps per interval, an integer or a fraction 1/n."""
+    if isinstance(given, (int, float, Fraction, np.integer)) and not isinstance(given, bool) and math.isfinite(given):
+        joined = round(1 / given) if 0 < given < 1 else 1
+        value = Fraction(round(given)) if given >= 1 else Fraction(1, joined)
+        if joined <= MOST_JOINED and abs(float(value) - given) <= 1e-9:
+            return int(value) if value >= 1 else value
+    raise ProblemError(
+        "Argument `resolution.t_substeps` must be an integer of at least 1, or 1/2, 1/3 … 1/"
+        f"{MOST_JOINED} for steps over several intervals, but is {given!r}."
+    )
 
 
 @dataclass(frozen=True)
@@ -69,7 +97,7 @@ def default_tolerance(dtype: str, scheme: str = "cross") -> float:
     return 1e-6 if dtype == "float64" else 1e-4
 
 
-def _next(ladder: tuple[int, ...], now: int, at_least: float) -> int | None:
+def _next(ladder: tuple, now: Any, at_least: float) -> Any:
     """The first rung that is high enough, or the last above the present one, if there is any."""
     return next((n for n in ladder if n >= at_least), ladder[-1] if now < ladder[-1] else None)
 
@@ -82,6 +110,12 @@ def _predicted_nodes(tried: dict[int, float], tol: float) -> float:
         return 1.5 * last
     slope = np.log(tried[before] / tried[last]) / (last - before)
     return float(np.clip(last + np.log(tried[last] / tol) / slope, 1.15 * last, 2 * last))
+
+
+def _coarser(time_error: float, tol: float) -> float:
+    """How much fewer steps would do, with a margin; 1 where it is hardly worth it."""
+    fewer = 1.5 * (time_error / tol) ** (1 / 4)
+    return fewer if fewer <= 0.5 else 1.0
 
 
 def first_guess(problem: Problem, strengths_given: bool, solver: Any) -> Resolution:
@@ -110,7 +144,8 @@ def search(
     Raises:
         ResolutionError: the finest grid of the ladders is not enough.
     """
-    at, tried = start, {}
+    at = start
+    tried: dict[int, float] = {}
     for _ in range(14):
         tested = at
         z_error, time_error = errors(at)
@@ -118,17 +153,22 @@ def search(
             raise ResolutionError(f"The solver must reach t_max, but gave up at {at}: {SOLVER_CURE}.")
         if time_is_fixed:
             time_error = 0.0
-        if z_error <= tol and time_error <= tol:
-            return at
         t, z = at.t_substeps, at.z_nodes
-        next_t: int | None = t
+        joins = not tried and t == 1 and not time_is_fixed and at.solver != "exponential"
+        fewer = _coarser(time_error, tol) if joins else 1.0
+        if z_error <= tol and time_error <= tol and fewer > WORTH_A_RUN:
+            return at
+        next_t: Any = t
         next_z: int | None = z
-        if not time_error <= tol:  # a run that blew up says nothing about the size of the error
+        if fewer < 1:
+            next_t = _next(T_LADDER, t, fewer)
+        elif not time_error <= tol:  # a run that blew up says nothing about the size of the error
             order = 2 if at.solver == "exponential" else 4
             growth = min(4.0, 1.1 * (time_error / tol) ** (1 / order)) if np.isfinite(time_error) else 2.0
-            next_t = _next(T_LADDER, t, max(t + 1, t * growth))
-        if np.isfinite(time_error) and not z_error <= tol:
+            next_t = _next(T_LADDER, t, max(t + 1 if t >= 1 else 1.01 * t, t * growth))
+        if np.isfinite(time_error):
             tried[z] = z_error
+        if np.isfinite(time_error) and not z_error <= tol:
             next_z = _next(Z_LADDER, z, max(z + 1, _predicted_nodes(tried, tol)))
         if next_t is None or next_z is None:
             break

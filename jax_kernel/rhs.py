@@ -45,7 +45,7 @@ def one_by_one(structure: Structure, coefficients: Coefficients) -> Coefficients
         return coefficients
     rotation = coefficients.rotation[:, :, None]
     split = (tuple(x[k] for k in range(len(x))) for x in (rotation, *coefficients[1:6]))
-    return Coefficients(*split, coefficients.weights[:, None])  # type: ignore[arg-type]
+    return Coefficients._make([*split, coefficients.weights[:, None]])
 
 
 def widened(structure: Structure, coefficients: Coefficients, shape: tuple[int, ...]) -> Coefficients:

@@ -112,7 +112,7 @@ def _solve(args: argparse.Namespace, say: Callable[[str], None]) -> int:
         "labels": np.array(_names(problem)),
         "z_error": solution.z_error.numpy(),
         "time_error": solution.time_error.numpy(),
-        "resolution": np.array([at.z_nodes, at.t_substeps]),
+        "resolution": np.array([at.z_nodes, float(at.t_substeps)]),
     }
     _write(folder / "fields.npz", lambda file: np.savez_compressed(file, **content))
     written = ["fields.npz", *_draw(folder, {"figure.png": lambda: plotting.zt_map(solution, _names(problem))})]
@@ -163,8 +163,8 @@ def _result(design: Design, trained: Trained, verified: Verified) -> dict[str, A
     with torch.no_grad():
         free = {str(name): waveform.tolist() for name, waveform in verified.fields().items()}
 
-    def resolution(at: Resolution, t_steps: int) -> dict[str, int]:
-        return {"z_nodes": at.z_nodes, "t_substeps": at.t_substeps, "t_steps": t_steps}
+    def resolution(at: Resolution, t_steps: int) -> dict[str, float]:
+        return {"z_nodes": at.z_nodes, "t_substeps": float(at.t_substeps), "t_steps": t_steps}
 
     return {
         "efficiency": trained.efficiency,
@@ -194,7 +194,7 @@ def _summary(design: Design, trained: Trained, verified: Verified, limit: float 
     lines = [
         f"efficiency {trained.efficiency:.4f}, the best of {len(trained.history)} steps (step {best})",
         f"verified   {verified.efficiency:.4f} on finer grids ({at.z_nodes} nodes in z, "
-        f"{2 * design.problem.t_steps * at.t_substeps} steps in t)",
+        f"{round(2 * design.problem.t_steps * at.t_substeps)} steps in t)",
     ]
     if limit is not None:
         depth = optical_depth(design.problem, design.field)
