@@ -1,4 +1,4 @@
-"""What does a gradient cost, by number of parameters and by method, and from how many parameters on does reverse mode win?
+"""What does a gradient cost, by number of parameters and method, and from how many on does reverse mode win?
 
 Usage: python -m benchmarks.gradient_cost [--quick]
 
@@ -34,7 +34,7 @@ def entrance(case) -> np.ndarray:
 
 
 def losses(case, count: int):
-    """The objective as a function of the coefficients: for reverse and for forward mode of the kernel; and its input."""
+    """The objective of the coefficients, for reverse and for forward mode of the kernel; and what it takes as input."""
     gaussians, rest = jnp.asarray(basis(case, count), complex), jnp.asarray(entrance(case)[1:])
 
     def inputs(coefficients):

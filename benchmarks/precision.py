@@ -3,7 +3,7 @@
 Usage: python -m benchmarks.precision [--quick]
 
 Both run at the same resolution; deviations are of the peak of a field, of the objective, and of the largest element of
-the gradient in pulse and material, each element per relative change of its parameter. Targets: fields 2e-5, gradients 5e-5, 1.4 times the speed.
+the gradient in pulse and material, each element per relative change of its parameter.
 """
 
 import jax
