@@ -1,0 +1,131 @@
+"""Are fields and gradients right? Against converged runs, clerq's solve(), central differences, and one another.
+
+Usage: python -m benchmarks.accuracy [--quick]
+
+solve() runs with tight tolerances at the problem's own z steps, the kernel's march with the same steps, so that these
+two are to agree; the default scheme is held against its converged run, and that against an adaptive integrator (Tsit5,
+rtol 1e-10) at the same z-nodes. Gradients are of the output energy in pulse and material, each element per relative
+change of its parameter; central differences are taken at the best of a ladder of steps. Deviations are of the peak.
+"""
+
+import diffrax
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+
+from jax_kernel import propagate
+
+from . import cases, measure
+from .tables import markdown
+
+STEPS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
+TIGHT = {"rtol": 1e-10, "atol": 1e-12}
+
+
+def scales(params):
+    """Size of each parameter, 1 where it is zero."""
+    return jax.tree.map(lambda p: jnp.where(p == 0, 1.0, jnp.abs(p)), params)
+
+
+def differences(function, params, step: float):
+    """Central differences (four points, fourth order) in every parameter, per relative change, as a flat array."""
+    flat, rebuild = jax.flatten_util.ravel_pytree(params)
+    scale = jax.flatten_util.ravel_pytree(scales(params))[0]
+    slopes = []
+    for k in range(len(flat)):
+        moved = [float(function(rebuild(flat.at[k].add(sign * step * scale[k])))) for sign in (2, 1, -1, -2)]
+        slopes.append((8 * (moved[1] - moved[2]) - (moved[0] - moved[3])) / (12 * step))
+    return np.asarray(slopes)
+
+
+def gradients(case) -> dict:
+    """Reverse mode against central differences at the best step, and against forward mode; of the largest element."""
+
+    def loss(mode):
+        return lambda p: cases.energy(
+            propagate(case.problem, p, resolution=case.at, tol=1.0, mode=mode, solver="runge-kutta").fields
+        )
+
+    def scaled(gradient) -> np.ndarray:
+        return np.asarray(jax.flatten_util.ravel_pytree(jax.tree.map(jnp.multiply, gradient, scales(case.params)))[0])
+
+    value = jax.jit(loss("reverse"))
+    reverse = scaled(jax.jit(jax.grad(loss("reverse")))(case.params))
+    forward = scaled(jax.jit(jax.jacfwd(loss("forward")))(case.params))
+    largest = np.max(np.abs(reverse))
+    found = {step: np.max(np.abs(differences(value, case.params, step) - reverse)) / largest for step in STEPS}
+    best = min(found, key=found.get)
+    return {
+        "parameters": len(reverse),
+        "against differences": float(found[best]),
+        "best step": best,
+        "reverse against forward": float(np.max(np.abs(forward - reverse)) / largest),
+    }
+
+
+def tight_solve(case) -> np.ndarray:
+    """Fields of clerq's solve() with tight tolerances."""
+    solver = cases.clerq_solver(case, opts={**TIGHT, "nsteps": 100_000})
+    solver.solve(progress=False, check_stability=False)
+    return np.asarray(solver.rabi_freqs_zt)
+
+
+def measured(case) -> dict:
+    """All deviations of one problem."""
+    at, reference = case.at, case.reference
+    fixed = np.asarray(cases.forward(case)(case.params))
+    adaptive = np.asarray(propagate(case.problem, resolution=at, tol=1.0, solver=diffrax.Tsit5(), **TIGHT).fields)
+    march = np.asarray(propagate(case.problem, scheme="march", tol=1.0, **TIGHT).fields)
+    solve = tight_solve(case)
+    return {
+        "title": case.title,
+        "resolution": repr(at),
+        "converged at": repr(case.converged),
+        "fields": measure.error(fixed, reference),
+        "fields at the converged nodes, adaptive": measure.error(
+            propagate(case.problem, resolution=case.converged, tol=1.0, solver=diffrax.Tsit5(), **TIGHT).fields,
+            reference,
+        ),
+        "adaptive against fixed": measure.error(adaptive, fixed),
+        "solve": measure.error(solve, reference),
+        "march against solve": measure.error(march, solve),
+        "gradient": gradients(case),
+    }
+
+
+def table(results: dict) -> str:
+    """Deviations by problem."""
+    head = ["deviation of the fields", "default, of converged", "converged, of Tsit5", "Tsit5, of default at its nodes"]
+    head += ["solve(), of converged", "march, of solve()"]
+    keys = (
+        "fields",
+        "fields at the converged nodes, adaptive",
+        "adaptive against fixed",
+        "solve",
+        "march against solve",
+    )
+    fields = markdown(
+        head,
+        [[f"{of['title']}, {of['resolution']}", *(measure.number(of[key]) for key in keys)] for of in results.values()],
+    )
+    rows = []
+    for of in results.values():
+        gradient = of["gradient"]
+        differences = f"{gradient['against differences']:.1e} (step {gradient['best step']:g})"
+        rows.append(
+            [of["title"], str(gradient["parameters"]), differences, f"{gradient['reverse against forward']:.1e}"]
+        )
+    head = ["deviation of the gradient", "parameters", "reverse, of differences", "reverse, of forward mode"]
+    return fields + "\n\n" + markdown(head, rows)
+
+
+def main() -> None:
+    quick = measure.begin(__doc__)
+    results = {case.name: measured(case) for case in cases.chosen(quick)}
+    print(table(results))
+    measure.write("accuracy", results, quick)
+
+
+if __name__ == "__main__":
+    main()
