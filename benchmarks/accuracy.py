@@ -80,8 +80,8 @@ def measured(case) -> dict:
     solve = tight_solve(case)
     return {
         "title": case.title,
-        "resolution": repr(at),
-        "converged at": repr(case.converged),
+        "resolution": cases.label(at),
+        "converged at": cases.label(case.converged),
         "fields": measure.error(fixed, reference),
         "fields at the converged nodes, adaptive": measure.error(
             propagate(case.problem, resolution=case.converged, tol=1.0, solver=diffrax.Tsit5(), **TIGHT).fields,

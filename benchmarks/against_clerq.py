@@ -64,7 +64,7 @@ def measured(case: Case, quick: bool) -> dict:
         }
     return {
         "title": case.title,
-        "resolution": repr(case.at),
+        "resolution": cases.label(case.at),
         "peer": dict(case.peer),
         "first": first,
         "times": {name: measure.summary(t) for name, t in times.items()},
@@ -84,7 +84,7 @@ def at_equal_error(case: Case, quick: bool) -> dict:
     error = {peer: measure.error(call(), case.reference) for peer, call in calls.items()}
     times = measure.samples(calls, 1 if quick else 15, least=3)
     return {
-        "resolution": repr(case.equal),
+        "resolution": cases.label(case.equal),
         "z_steps_inner": case.inner,
         "error": error,
         "times": {peer: measure.summary(t) for peer, t in times.items()},
@@ -100,7 +100,7 @@ def table(results: dict) -> str:
         times, error, first, at = of["times"], of["error"], of["first"], of["equal"]
 
         def both(what, times=times):
-            return f"{measure.ms(times[f'kernel {what}'])} / {measure.ms(times[f'clerq {what}'])}"
+            return f"{measure.median(times[f'kernel {what}'])} / {measure.median(times[f'clerq {what}'])}"
 
         rows.append(
             [
@@ -117,11 +117,11 @@ def table(results: dict) -> str:
             label = plain if plain == "forward" else f"gradient, {plain}"
             if what != plain:
                 label += ", clerq at its default tolerances"
-                cell = f"{measure.ms(times[f'kernel {plain}'])} / {measure.ms(times[what])}"
+                cell = f"{measure.median(times[f'kernel {plain}'])} / {measure.median(times[what])}"
             else:
                 cell = both(what)
             rows.append(["", label, measure.times(gain), cell, f"≥ {goal}×"])
-        cell = f"{measure.ms(at['times']['kernel'])} / {measure.ms(at['times']['clerq'])}"
+        cell = f"{measure.median(at['times']['kernel'])} / {measure.median(at['times']['clerq'])}"
         errors = f"errors {at['error']['kernel']:.1e} / {at['error']['clerq']:.1e}"
         reached = "" if at["error"]["clerq"] <= cases.EQUAL_ERROR else ", clerq's best of those tried"
         label = f"forward at error ≤ 1e-3: {at['resolution']} / z_steps_inner {at['z_steps_inner']}{reached}; {errors}"

@@ -248,6 +248,12 @@ def facts_table(stable: dict, grown: dict, shared: dict) -> str:
     return tables.markdown(["ours", ""], rows)
 
 
+def table(results: dict) -> str:
+    """Both tables, from what is stored."""
+    facts = facts_table(results["stability"], results["memory"], results["zero_copy"])
+    return times_table(results["times"]) + "\n\n" + facts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and nothing is written")
@@ -259,10 +265,6 @@ def main() -> None:
     stable, shared = stability(200 if quick else 1000), pointers()
     grown = memory(1500 if quick else 10_000)
     times = {size: compare(size, quick) for size in SIZES}
-    text = times_table(times) + "\n\n" + facts_table(stable, grown, shared)
-    print(text)
-    if quick:
-        return
     content = {
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "load": [before, os.getloadavg()[0]]},
@@ -271,6 +273,10 @@ def main() -> None:
         "memory": grown,
         "zero_copy": shared,
     }
+    text = table(content)
+    print(text)
+    if quick:
+        return
     tables.RESULTS.mkdir(exist_ok=True)
     (tables.RESULTS / "bridge_overhead.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     tables.render("docs/bridge.md", "overhead", text)

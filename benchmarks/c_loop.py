@@ -154,7 +154,7 @@ def measured(case: Case, quick: bool) -> dict:
     times["batch"] = times["batch"] / BATCH
     return {
         "title": case.title,
-        "resolution": repr(at),
+        "resolution": cases.label(at),
         "difference": difference,
         "times": {name: measure.summary(t) for name, t in times.items()},
         "ratio": {name: measure.ratio(t, times["loop"]) for name, t in times.items() if name != "loop"},
@@ -169,8 +169,8 @@ def table(results: dict | None) -> str:
     rows = [
         [
             f"{of['title']}, {of['resolution']}",
-            measure.ms(of["times"]["loop"]),
-            *(f"{measure.ms(of['times'][name])}, {measure.times(of['ratio'][name])}" for name in names),
+            measure.median(of["times"]["loop"]),
+            *(f"{measure.median(of['times'][name])}, {measure.times(of['ratio'][name])}" for name in names),
             measure.number(of["difference"]),
         ]
         for of in results.values()

@@ -31,7 +31,7 @@ def table(results: dict) -> str:
     rows = [
         [
             of["title"],
-            *(measure.ms(of["times"][peer]) for peer in ("kernel", "solve")),
+            *(measure.median(of["times"][peer]) for peer in ("kernel", "solve")),
             measure.times(of["gain"]),
             *(measure.number(of["error"][peer]) for peer in ("kernel", "solve")),
         ]

@@ -112,9 +112,9 @@ def table(results: dict) -> str:
         rows.append(
             [
                 of["title"],
-                f"{1e3 * time['forward']:.3g} ms",
-                f"{1e3 * time['reverse']:.3g} ms ({time['reverse'] / time['forward']:.2f}×)",
-                *(f"{1e3 * t:,.3g} ms ({t / time['reverse']:,.0f}×)" for t in others.values()),
+                measure.duration(time["forward"]),
+                f"{measure.duration(time['reverse'])} ({time['reverse'] / time['forward']:.2f}×)",
+                *(f"{measure.duration(t)} ({t / time['reverse']:,.0f}×)" for t in others.values()),
                 f"{wins['differences']:.1f}, {wins['forward mode']:.1f}",
             ]
         )

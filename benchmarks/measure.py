@@ -144,6 +144,7 @@ def write(name: str, results: Any, quick: bool) -> None:
     content = {
         "date": datetime.date.today().isoformat(),
         "quick": quick,
+        "dtype": "float64",
         "machine": machine(),
         "versions": versions(),
         "results": results,
@@ -153,9 +154,14 @@ def write(name: str, results: Any, quick: bool) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def ms(summary: dict) -> str:
-    """A median for a table, in milliseconds."""
-    return f"{1e3 * summary['median']:.3g} ms"
+def duration(time: float) -> str:
+    """Seconds for a table, in the unit that suits them."""
+    return f"{time:,.3g} s" if 1 <= time < 100 else f"{time:,.0f} s" if time >= 100 else f"{1e3 * time:.3g} ms"
+
+
+def median(summary: dict) -> str:
+    """A median for a table."""
+    return duration(summary["median"])
 
 
 def times(ratio: dict) -> str:

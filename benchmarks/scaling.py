@@ -108,7 +108,7 @@ def table(results: dict) -> str:
         if what == "levels":
             span += f" ({first['nonzeros']} … {last['nonzeros']} nonzeros)"
         ends = [
-            f"{measure.ms(first['times'][name])} … {measure.ms(last['times'][name])}"
+            f"{measure.median(first['times'][name])} … {measure.median(last['times'][name])}"
             for name in ("forward", "gradient")
         ]
         rows.append([what, span, *ends, *(f"{of['exponents'][name]:.2f}" for name in ("forward", "gradient"))])
@@ -123,7 +123,7 @@ def main() -> None:
         rows = []
         for size in sizes[::2][:3] if quick else sizes:
             rows.append(times_of(what, size, quick))
-            print(what, size, *(measure.ms(t) for t in rows[-1]["times"].values()), flush=True)
+            print(what, size, *(measure.median(t) for t in rows[-1]["times"].values()), flush=True)
         results[what] = {"rows": rows, "exponents": exponents(what, rows)}
     print(table(results))
     measure.write("scaling", results, quick)

@@ -38,7 +38,7 @@ def measured(case, quick: bool) -> dict:
     ladder = [*ladder, *(Resolution(ladder[2].z_nodes, step) for step in sorted(coarse))]
     inner = INNER[case.name][: 2 if quick else None]
     series = {
-        "kernel": [point(repr(at), cases.ours(case, at)["forward"], case, budget) for at in ladder],
+        "kernel": [point(cases.label(at), cases.ours(case, at)["forward"], case, budget) for at in ladder],
         "clerq.autodiff": [point(f"z_steps_inner {n}", cases.theirs(case, n)["forward"], case, budget) for n in inner],
     }
     if importlib.util.find_spec("torchdiffeq") and case.name in ("Λ", "two-level"):
@@ -54,7 +54,7 @@ def measured(case, quick: bool) -> dict:
 def table(results: dict) -> str:
     """All points, by problem and peer."""
     rows = [
-        [of["title"], name, point["label"], measure.number(point["error"]), measure.ms(point["time"])]
+        [of["title"], name, point["label"], measure.number(point["error"]), measure.median(point["time"])]
         for of in results.values()
         for name, series in of["series"].items()
         for point in series
