@@ -56,7 +56,7 @@ def measured(case: Case, quick: bool) -> dict:
     first = {
         name: measure.seconds(call) for name, call in sorted(calls.items(), key=lambda item: "pulse" not in item[0])
     }
-    times = measure.samples(calls, 3 if quick else 60, least=3)
+    times = measure.samples(calls, 3 if quick else 30, least=3, warm=True)
     ratios = {what: measure.ratio(times[f"clerq {what}"], times[f"kernel {what}"]) for what in kept}
     if not quick:
         ratios |= {
@@ -82,7 +82,7 @@ def at_equal_error(case: Case, quick: bool) -> dict:
     """Both forwards at the cheapest settings whose error is at most EQUAL_ERROR."""
     calls = {"kernel": cases.ours(case, case.equal)["forward"], "clerq": cases.theirs(case, case.inner)["forward"]}
     error = {peer: measure.error(call(), case.reference) for peer, call in calls.items()}
-    times = measure.samples(calls, 1 if quick else 15, least=3)
+    times = measure.samples(calls, 1 if quick else 15, least=3, warm=True)
     return {
         "resolution": cases.label(case.equal),
         "z_steps_inner": case.inner,

@@ -17,7 +17,7 @@ def measured(case, quick: bool) -> dict:
 
     calls = {"kernel": cases.ours(case)["forward"], "solve": solve}
     error = {peer: measure.error(call(), case.reference) for peer, call in calls.items()}
-    times = measure.samples(calls, 2 if quick else 10, least=3)
+    times = measure.samples(calls, 2 if quick else 10, least=3, warm=True)
     return {
         "title": case.title,
         "times": {peer: measure.summary(t) for peer, t in times.items()},

@@ -43,19 +43,21 @@ def seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def samples(calls: dict[str, Callable], budget: float, least: int = 5, most: int = 200) -> dict[str, np.ndarray]:
-    """Times of each call. After one warm-up each they take turns until about `budget` seconds are spent.
+def samples(
+    calls: dict[str, Callable], budget: float, least: int = 5, most: int = 200, warm: bool = False
+) -> dict[str, np.ndarray]:
+    """Times of each call. After a warm-up, if not yet `warm`, they take turns until about `budget` seconds are spent.
 
     A round is one call of the slowest and up to ten of the others, so that a fast one is not measured five times only.
     """
-    for call in calls.values():
+    for call in () if warm else calls.values():
         jax.block_until_ready(call())
     once = {name: seconds(call) for name, call in calls.items()}
     slowest = max(once.values())
     repeats = {name: int(np.clip(slowest / (5 * t), 1, 10)) for name, t in once.items()}
     one_round = sum(repeats[name] * t for name, t in once.items())
-    order, times = list(calls), {name: [] for name in calls}
-    for _ in range(int(np.clip(budget / one_round, least, most))):
+    order, times = list(calls), {name: [t] for name, t in once.items()}
+    for _ in range(int(np.clip(budget / one_round, least, most)) - 1):
         for name in order:
             times[name] += [seconds(calls[name]) for _ in range(repeats[name])]
         order.append(order.pop(0))

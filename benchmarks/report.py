@@ -47,6 +47,12 @@ bootstrap's 95 %, an error the largest deviation of any field at any z and t fro
 A ratio is the result; an absolute time is not.
 """
 
+TAIL = """## What prints and stores nothing
+
+`python -m benchmarks.stiff` (when the exponential solver pays), `python -m benchmarks.largest_cells` and
+`python -m benchmarks.gpu_check`.
+"""
+
 
 def run(name: str, quick: bool) -> bool:
     """Run one script in a process of its own; whether it succeeded."""
@@ -95,7 +101,7 @@ def render() -> list[str]:
         except Exception as error:  # one result that cannot be shown must not hide the others
             failed.append(name)
             sections.append(f"## {name}\n\nCould not be rendered: {type(error).__name__}: {error}")
-    PAGE.write_text("\n\n".join([HEAD.strip(), *sections]) + "\n", encoding="utf-8")
+    PAGE.write_text("\n\n".join([HEAD.strip(), *sections, TAIL.strip()]) + "\n", encoding="utf-8")
     return failed
 
 
