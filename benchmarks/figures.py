@@ -106,7 +106,7 @@ def gradient_cost(results: dict):
             "central differences": [2 * n * t for n, t in zip(numbers, forward, strict=True)],
             "clerq.autodiff, reverse mode": [peer["reverse"]] * len(numbers),
             "clerq.autodiff, central differences": [2 * n * peer["forward"] for n in numbers],
-            "clerq solve(), central differences": [2 * n * peer["solve"] for n in numbers],
+            "clerq solve(), central differences": [2 * n * peer.get("solve", np.nan) for n in numbers],
         }
         for style, (name, times) in zip(STYLES, lines.items(), strict=True):
             axis.plot(numbers, times, label=name, **style)

@@ -19,6 +19,7 @@ from . import figures, tables
 SCRIPTS = (
     "against_clerq",
     "c_loop",
+    "clerq_solve",
     "gradient_cost",
     "memory",
     "accuracy",
@@ -27,7 +28,6 @@ SCRIPTS = (
     "work_precision",
     "scaling",
     "decay_rate_cost",
-    "clerq_solve",
     "no_callbacks",
     "bridge_overhead",
     "large_systems",
