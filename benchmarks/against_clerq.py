@@ -1,151 +1,147 @@
-"""Forward and gradient beside clerq.autodiff, in one run: time, compile time, and the error of each result.
+"""Forward and gradient beside clerq.autodiff 0.15, in one run: at no larger error, at equal error, first calls.
 
-Usage: python -m benchmarks.against_clerq [FOLDER WITH THE PROBLEM FILES] (default ../shared/problems)
+Usage: python -m benchmarks.against_clerq [--quick]
 
-The peers take turns, call by call; times are medians, errors the largest deviation of any field at any z and t from a
-converged run, relative to that field's peak. The objective is the output energy; "pulse" is its gradient in the Rabi
-frequencies, "material" in interaction strengths, detunings and decay rates. Writes results/against_clerq.json.
+The objective is the output energy; "pulse" is its value and gradient in all arguments of the pulses and their Rabi
+frequencies, "material" in interaction strengths, detunings and decay rates. clerq runs at its best settings: tolerances
+as loose as its error at the problem's own z steps allows, and the faster strategy; beside it, at its defaults.
 """
 
-import importlib.metadata
-import json
-import sys
-import time
-import warnings
-from pathlib import Path
-
-import clerq
-import jax
-import jax.numpy as jnp
-import numpy as np
 import torch
 
-from jax_kernel import Problem, Resolution, propagate
 from torch_clerq import TorchPropagator
 
-CASES = {
-    "lambda 201 × 60": ("bench_lam", Resolution(12, 1), Resolution(48, 6)),
-    "two-level 1001 × 200": ("bench_two_level", Resolution(64, 1), Resolution(160, 3)),
-    "Rb87 11 levels 11 classes 201 × 50": ("bench_rb87", Resolution(8, 1), Resolution(24, 6)),
+from . import cases, measure
+from .cases import Case
+from .tables import markdown
+
+WHAT = ("forward", "pulse", "material")
+TARGETS = {  # forward and gradient at no larger error, forward at equal error
+    "Λ": (80, 140, 60),
+    "two-level": (40, 60, 400),
+    "Rb87": (350, 500, 300),
 }
-MATERIAL = ("interaction_strengths", "detunings", "decay_rates")
 
 
-def energy(fields):
-    return jnp.sum(jnp.abs(fields[:, -1]) ** 2)
-
-
-def ours(problem, at, params):
-    """Compiled forward, pulse gradient and material gradient of the kernel."""
-
-    def loss(some, rest):
-        return energy(propagate(problem, rest | some, resolution=at, tol=1.0).fields)
-
-    pulse = {"rabi_freq": params["rabi_freq"]}
-    material = {name: params[name] for name in MATERIAL}
-    forward = jax.jit(lambda p: propagate(problem, p, resolution=at, tol=1.0).fields)
-    gradient = jax.jit(jax.value_and_grad(loss))
-    return {
-        "forward": lambda: forward(params),
-        "pulse": lambda: gradient(pulse, material),
-        "material": lambda: gradient(material, pulse),
-    }
-
-
-def peers(content, params):
-    """The same three of clerq.autodiff at its default settings."""
-    solver = clerq.PropagationSolver(**json.loads(json.dumps(content)))
-    autodiff = solver.to_autodiff()
-    pulse = {"rabi_freq": params["rabi_freq"]}
-    material = {name: params[name] for name in MATERIAL}
-
-    def loss(fields):
-        return energy(fields)
-
-    return {
-        "forward": lambda: autodiff.propagate(params),
-        "pulse": lambda: autodiff.value_and_grad(loss, pulse, fixed=material),
-        "material": lambda: autodiff.value_and_grad(loss, material, fixed=pulse),
-    }
-
-
-def layers(problem, at):
-    """Forward and forward with backward of the torch layer, trained in its Rabi frequencies."""
-    layer = TorchPropagator(problem, trainable=("rabi_freq",), dtype=torch.float64, resolution=at, tol=1.0)
+def layer(case: Case) -> dict:
+    """Forward, and forward with backward, of the torch layer trained in its Rabi frequencies."""
+    module = TorchPropagator(case.problem, trainable=("rabi_freq",), dtype=torch.float64, resolution=case.at, tol=1.0)
 
     def both():
-        layer()[:, -1].abs().square().sum().backward()
+        module()[:, -1].abs().square().sum().backward()
 
     def forward():
         with torch.no_grad():
-            return layer()
+            module()
 
-    return {"forward": forward, "forward + backward": both}
-
-
-def seconds(call) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(call())
-    return time.perf_counter() - start
+    return {"layer forward": forward, "layer forward + backward": both}
 
 
-def error(fields, converged) -> float:
-    peak = np.abs(converged).max((1, 2), keepdims=True)
-    return float(np.max(np.abs(np.asarray(fields) - converged) / peak))
-
-
-def measure(folder: Path, name: str, at: Resolution, fine: Resolution) -> dict:
-    content = json.loads((folder / f"{name}.json").read_text())
-    problem = Problem.from_dict(content)
-    params = {
-        "rabi_freq": jnp.asarray([field.rabi_freq for field in problem.fields]),
-        "interaction_strengths": jnp.asarray(problem.interaction_strengths),
-        "detunings": jnp.zeros(len(problem.fields)),
-        "decay_rates": jnp.asarray([decay.rate for decay in problem.decays]),
-    }
-    converged = np.asarray(propagate(problem, resolution=fine).fields)
-    calls = {"kernel": ours(problem, at, params), "clerq": peers(content, params), "layer": layers(problem, at)}
-    first = {peer: {what: seconds(call) for what, call in group.items()} for peer, group in calls.items()}
-    times = {peer: {what: [] for what in group} for peer, group in calls.items()}
-    for _ in range(5):
-        for peer, group in calls.items():
-            for what, call in group.items():
-                repeats = 1 if peer == "clerq" else 8
-                times[peer][what] += [seconds(call) for _ in range(repeats)]
-    median = {peer: {what: float(np.median(t)) for what, t in group.items()} for peer, group in times.items()}
+def default_settings(case: Case) -> dict:
+    """clerq's forward and pulse gradient with the options that it has by itself."""
+    autodiff = cases.clerq_solver(case).to_autodiff()
+    pulse, material = case.part(cases.PULSE), case.part(cases.MATERIAL)
     return {
-        "resolution": [at.z_nodes, at.t_substeps],
-        "grid": [problem.t_steps + 1, problem.z_steps],
-        "first_call": first,
-        "median": median,
-        "error": {
-            "kernel": error(calls["kernel"]["forward"](), converged),
-            "clerq": error(calls["clerq"]["forward"](), converged),
-        },
-        "gain": {what: median["clerq"][what] / median["kernel"][what] for what in median["kernel"]},
+        "default forward": lambda: autodiff.propagate(case.params),
+        "default pulse": lambda: autodiff.value_and_grad(cases.energy, pulse, fixed=material),
     }
+
+
+def measured(case: Case, quick: bool) -> dict:
+    """Times, ratios, errors and first calls of one problem."""
+    peers = {"kernel": cases.ours(case), "clerq": cases.theirs(case)}
+    kept = WHAT[:2] if quick else WHAT
+    calls = {f"{peer} {what}": group[what] for peer, group in peers.items() for what in kept}
+    calls |= layer(case) | ({} if quick else default_settings(case))
+    first = {
+        name: measure.seconds(call) for name, call in sorted(calls.items(), key=lambda item: "pulse" not in item[0])
+    }
+    times = measure.samples(calls, 3 if quick else 30, least=3, warm=True)
+    ratios = {what: measure.ratio(times[f"clerq {what}"], times[f"kernel {what}"]) for what in kept}
+    if not quick:
+        ratios |= {
+            f"default {what}": measure.ratio(times[f"default {what}"], times[f"kernel {what}"]) for what in WHAT[:2]
+        }
+    return {
+        "title": case.title,
+        "resolution": cases.label(case.at),
+        "peer": dict(case.peer),
+        "first": first,
+        "times": {name: measure.summary(t) for name, t in times.items()},
+        "gain": ratios,
+        "gradient over forward": {
+            what: measure.ratio(times[f"kernel {what}"], times["kernel forward"]) for what in kept[1:]
+        },
+        "layer over its forward": measure.ratio(times["layer forward + backward"], times["layer forward"]),
+        "error": {peer: measure.error(group["forward"](), case.reference) for peer, group in peers.items()},
+        "equal": at_equal_error(case, quick),
+    }
+
+
+def at_equal_error(case: Case, quick: bool) -> dict:
+    """Both forwards at the cheapest settings whose error is at most EQUAL_ERROR."""
+    calls = {"kernel": cases.ours(case, case.equal)["forward"], "clerq": cases.theirs(case, case.inner)["forward"]}
+    error = {peer: measure.error(call(), case.reference) for peer, call in calls.items()}
+    times = measure.samples(calls, 1 if quick else 15, least=3, warm=True)
+    return {
+        "resolution": cases.label(case.equal),
+        "z_steps_inner": case.inner,
+        "error": error,
+        "times": {peer: measure.summary(t) for peer, t in times.items()},
+        "gain": measure.ratio(times["clerq"], times["kernel"]),
+    }
+
+
+def table(results: dict) -> str:
+    """The first table of the project, with its targets."""
+    rows = []
+    for name, of in results.items():
+        forward, gradient, equal = TARGETS[name]
+        times, error, first, at = of["times"], of["error"], of["first"], of["equal"]
+
+        def both(what, times=times):
+            return f"{measure.median(times[f'kernel {what}'])} / {measure.median(times[f'clerq {what}'])}"
+
+        rows.append(
+            [
+                of["title"],
+                f"error, ours ({of['resolution']}) / clerq",
+                "",
+                f"{error['kernel']:.1e} / {error['clerq']:.1e}",
+                "≤",
+            ]
+        )
+        for what, gain in of["gain"].items():
+            goal = forward if "forward" in what else gradient
+            plain = what.removeprefix("default ")
+            label = plain if plain == "forward" else f"gradient, {plain}"
+            if what != plain:
+                label += ", clerq at its default tolerances"
+                cell = f"{measure.median(times[f'kernel {plain}'])} / {measure.median(times[what])}"
+            else:
+                cell = both(what)
+            rows.append(["", label, measure.times(gain), cell, f"≥ {goal}×"])
+        cell = f"{measure.median(at['times']['kernel'])} / {measure.median(at['times']['clerq'])}"
+        errors = f"errors {at['error']['kernel']:.1e} / {at['error']['clerq']:.1e}"
+        reached = "" if at["error"]["clerq"] <= cases.EQUAL_ERROR else ", clerq's best of those tried"
+        label = f"forward at error ≤ 1e-3: {at['resolution']} / z_steps_inner {at['z_steps_inner']}{reached}; {errors}"
+        rows.append(["", label, measure.times(at["gain"]), cell, f"≥ {equal}×"])
+        for what, over in of["gradient over forward"].items():
+            rows.append(["", f"gradient, {what}, over forward", measure.times(over), "", "≤ 3.5×"])
+        rows.append(
+            ["", "layer, forward + backward over forward", measure.times(of["layer over its forward"]), "", "≤ 4.5×"]
+        )
+        fraction = first["clerq pulse"] / first["kernel pulse"]
+        cell = f"{first['kernel pulse']:.2f} s / {first['clerq pulse']:.1f} s"
+        rows.append(["", "first gradient, compile + run", f"{fraction:.3g}×", cell, "≥ 8×"])
+    return markdown(["problem", "what", "gain or ratio (95 %)", "ours / clerq", "target"], rows)
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/problems")
-    jax.config.update("jax_enable_x64", True)
-    warnings.simplefilter("ignore")
-    results = {}
-    for title, (name, at, fine) in CASES.items():
-        results[title] = result = measure(folder, name, at, fine)
-        median, first, gain = result["median"], result["first_call"], result["gain"]
-        print(f"\n{title}, z_nodes {at.z_nodes}, t_substeps {at.t_substeps}")
-        print(f"  true error   kernel {result['error']['kernel']:.1e}   clerq {result['error']['clerq']:.1e}")
-        for what in ("forward", "pulse", "material"):
-            print(
-                f"  {what:9s} kernel {1e3 * median['kernel'][what]:8.2f} ms (first {first['kernel'][what]:.1f} s)   "
-                f"clerq {1e3 * median['clerq'][what]:8.1f} ms (first {first['clerq'][what]:.1f} s)   {gain[what]:.0f}×"
-            )
-        print("  layer     " + "   ".join(f"{what} {1e3 * t:.2f} ms" for what, t in median["layer"].items()))
-    versions = {p: importlib.metadata.version(p) for p in ("jax", "torch", "diffrax", "clerq")}
-    target = Path(__file__).parent / "results" / "against_clerq.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps({"versions": versions, "results": results}, indent=1) + "\n")
+    quick = measure.begin(__doc__)
+    results = {case.name: measured(case, quick) for case in cases.chosen(quick)}
+    print(table(results))
+    measure.write("against_clerq", results, quick)
 
 
 if __name__ == "__main__":

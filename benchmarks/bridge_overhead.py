@@ -14,9 +14,11 @@ sides. Writes results/bridge_overhead.json and the tables of docs/bridge.md.
 import argparse
 import gc
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -38,8 +40,14 @@ ROUNDS = {"1 KB": 400, "1 MB": 100, "100 MB": 20}
 TARGETS = {("1 KB", "forward"): 4.0, ("1 KB", "forward + backward"): 6.0}
 TARGETS |= {("100 MB", what): 1.1 for what in ("forward", "forward + backward")}
 BRIDGES = {"torch_clerq": jax_function, "jax2torch, patched": jax2torch_patched, "torch_jax_interop": torch_jax_interop}
+MODULES = {"jax2torch, patched": "jax2torch", "torch_jax_interop": "torch_jax_interop"}
 PACKAGES = ("jax", "torch", "jax2torch", "torch_jax_interop")
 MIB = 2**20
+
+
+def missing() -> list[str]:
+    """The peers that are not installed."""
+    return [name for name, module in MODULES.items() if importlib.util.find_spec(module) is None]
 
 
 def toy(x):
@@ -83,7 +91,8 @@ def interval(values: np.ndarray) -> list[float]:
 
 def compare(size: str, quick: bool) -> dict:
     """Times of one size, by what is called and by whom."""
-    calls = {"JAX": directly(SIZES[size])} | {name: bridged(b, SIZES[size]) for name, b in BRIDGES.items()}
+    there = {name: bridge for name, bridge in BRIDGES.items() if name not in missing()}
+    calls = {"JAX": directly(SIZES[size])} | {name: bridged(b, SIZES[size]) for name, b in there.items()}
     rounds = max(8, ROUNDS[size] // 10) if quick else ROUNDS[size]
     results = {}
     for what in ("forward", "forward + backward"):
@@ -216,7 +225,8 @@ def times_table(times: dict) -> str:
     rows = []
     for size, group in times.items():
         for what, peers in group.items():
-            cells = [shown(peers[name]["ratio"], *peers[name]["ratio_interval"]) for name in BRIDGES]
+            present = [peers.get(name) for name in BRIDGES]
+            cells = [shown(peer["ratio"], *peer["ratio_interval"]) if peer else "not installed" for peer in present]
             target = TARGETS.get((size, what))
             goal = f"≤ {target:g}" if target else ""
             fastest = f"{peers['torch_clerq']['ratio_of_fastest_tenths']:.2f}"
@@ -248,29 +258,37 @@ def facts_table(stable: dict, grown: dict, shared: dict) -> str:
     return tables.markdown(["ours", ""], rows)
 
 
+def table(results: dict) -> str:
+    """Both tables, from what is stored."""
+    facts = facts_table(results["stability"], results["memory"], results["zero_copy"])
+    return times_table(results["times"]) + "\n\n" + facts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and nothing is written")
     quick = parser.parse_args().quick
     warnings.simplefilter("ignore")
+    if missing():
+        sentence = f"Not installed: {', '.join(missing())} (pip install '.[bench]')."
+        if not quick:
+            sys.exit(sentence)
+        print(sentence)
     before = os.getloadavg()[0]
     if before > 0.5:
         print(f"Other processes run (load {before:.1f}): their turns are in the times.")
     stable, shared = stability(200 if quick else 1000), pointers()
     grown = memory(1500 if quick else 10_000)
     times = {size: compare(size, quick) for size in SIZES}
-    text = times_table(times) + "\n\n" + facts_table(stable, grown, shared)
+    results = {"times": times, "stability": stable, "memory": grown, "zero_copy": shared}
+    text = table(results)
     print(text)
     if quick:
         return
     content = {
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "load": [before, os.getloadavg()[0]]},
-        "times": times,
-        "stability": stable,
-        "memory": grown,
-        "zero_copy": shared,
-    }
+    } | results
     tables.RESULTS.mkdir(exist_ok=True)
     (tables.RESULTS / "bridge_overhead.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     tables.render("docs/bridge.md", "overhead", text)

@@ -26,6 +26,8 @@ from jax_kernel import Problem, Resolution, generator, propagate
 from jax_kernel.atoms import rubidium85, rubidium87
 from jax_kernel.prepare import structure_of
 
+from . import tables
+
 LINES = {"Rb87 D2": rubidium87.d2, "Rb85 D2": rubidium85.d2}
 CASES = [f"{line}, {light}" for line in LINES for light in ("sigma+", "linear")]
 AT = Resolution(12, 1)
@@ -97,6 +99,23 @@ def measure(case: str, solver: str, stretch: float) -> dict:
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(out))
     row["peak MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     return row
+
+
+def table(results: dict) -> str:
+    """Times and memory of each case, forward / gradient."""
+    head = ["", "components", "nonzeros", "compile (s)", "run (s)", "temporary MiB", "peak MiB"]
+    pairs = ("compile {} s", "run {} s", "temp {} MiB")
+    rows = [
+        [
+            row["case"],
+            f"{row['components']}",
+            f"{row['nonzeros']}",
+            *(" / ".join(f"{row[key.format(what)]:.2g}" for what in ("forward", "gradient")) for key in pairs),
+            f"{row['peak MiB']:.0f}",
+        ]
+        for row in results["rows"]
+    ]
+    return tables.markdown(head, rows)
 
 
 def main() -> None:
