@@ -28,6 +28,7 @@ from .cases import Case
 from .tables import markdown
 
 BATCH = 64
+AT = {"Λ": Resolution(24, 1), "two-level": Resolution(64, 1), "Rb87": Resolution(16, 1)}
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
 NO_COMPILER = "gcc is not there, so that there is no C loop to compare with."
 
@@ -60,10 +61,8 @@ def integrator(case: Case, at: Resolution):
     state = jnp.asarray(start(case, static.structure, len(coefficients.weights), at.z_nodes))
     running = jnp.asarray(quadrature.gauss(at.z_nodes).running)
     inputs = integrate.Inputs(coefficients, state, program._at_stages(static, numbers, params, numbers["steps"]))
-    h, common = numbers["steps"]["h"], {"want_average": False, "store_stages": False}
-    run = jax.jit(
-        lambda i: integrate.integrate(i, structure=static.structure, running=running, h=h, **common).seen.source
-    )
+    setup = integrate.Setup(static.structure, False, False, False, static.fused)
+    run = jax.jit(lambda i: integrate.integrate(i, setup=setup, running=running, h=numbers["steps"]["h"]).seen.source)
     return lambda: run(inputs)
 
 
@@ -138,7 +137,7 @@ def deviation(case: Case, at: Resolution, fields, times) -> float:
 
 def measured(case: Case, quick: bool) -> dict:
     """Times of the loop, of the kernel, of its integrator, and of 64 problems at once."""
-    at = case.at
+    at = AT[case.name]
     with tempfile.TemporaryDirectory() as folder:
         run, fields = loop(case, at, folder)
         batched = case.params | {"rabi_freq": case.params["rabi_freq"] * jnp.linspace(0.5, 1.0, BATCH)[:, None]}

@@ -13,11 +13,12 @@ from jax_kernel import Resolution
 from . import cases, dense, measure
 from .tables import markdown
 
-LADDERS = {
-    "Λ": [Resolution(n, s) for n, s in ((6, 1), (8, 1), (12, 1), (16, 1), (16, 2), (24, 3))],
-    "two-level": [Resolution(n, s) for n, s in ((32, 1), (48, 1), (64, 1), (96, 1), (96, 2))],
-    "Rb87": [Resolution(n, s) for n, s in ((4, 1), (6, 1), (8, 1), (12, 1), (12, 2))],
+_STEPS = {
+    "Λ": ((4, 1), (6, 1), (8, 1), (12, 2), (16, 4), (24, 6)),
+    "two-level": ((32, 1 / 8), (32, 1 / 6), (48, 1 / 4), (56, 1 / 3), (64, 1 / 2), (64, 1), (96, 1), (96, 2)),
+    "Rb87": ((4, 1), (6, 1), (8, 2), (12, 4)),
 }
+LADDERS = {name: [Resolution(*at) for at in steps] for name, steps in _STEPS.items()}
 INNER = {"Λ": (1, 2, 4, 8, 16), "two-level": (1, 4, 16), "Rb87": (1, 2, 4)}
 TOLERANCES = (1e-3, 1e-5, 1e-7)
 NO_TORCHDIFFEQ = "torchdiffeq is not installed, so that the torch-native alternative was left out."
@@ -33,9 +34,7 @@ def point(label: str, call, case, budget: float) -> dict:
 def measured(case, quick: bool) -> dict:
     """All settings of all peers on one problem."""
     budget = 0.3 if quick else 1.5
-    coarse = {step for step in cases.substeps() if step < 1}
     ladder = LADDERS[case.name][:3] if quick else LADDERS[case.name]
-    ladder = [*ladder, *(Resolution(ladder[2].z_nodes, step) for step in sorted(coarse))]
     inner = INNER[case.name][: 2 if quick else None]
     series = {
         "kernel": [point(cases.label(at), cases.ours(case, at)["forward"], case, budget) for at in ladder],

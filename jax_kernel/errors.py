@@ -22,6 +22,10 @@ class BridgeError(PropagationError, RuntimeError):
     """Tensors or a process that cannot be handed to JAX as they are; the text says what to do."""
 
 
+class CacheError(PropagationError, OSError):
+    """A folder that compiled programs must not be kept in; the text says why, and what to do."""
+
+
 class NotYetError(PropagationError, NotImplementedError):
     """The request is meaningful, but this version does not have it yet."""
 

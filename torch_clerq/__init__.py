@@ -2,6 +2,7 @@
 
 from jax_kernel.errors import (
     BridgeError,
+    CacheError,
     ConventionWarning,
     NotYetError,
     ProblemError,
@@ -16,12 +17,14 @@ from jax_kernel.sharding import Sharding
 from jax_kernel.solution import Solution
 
 from .bridge import clear_cache, jax2torch, jax_function
+from .cache import use_compilation_cache
 from .functional import propagate
 from .parametrisations import Interval, Parametrisation, Positive
 from .propagator import TorchPropagator
 
 __all__ = [
     "BridgeError",
+    "CacheError",
     "ConventionWarning",
     "Interval",
     "MarchResolution",
@@ -42,4 +45,5 @@ __all__ = [
     "jax2torch",
     "jax_function",
     "propagate",
+    "use_compilation_cache",
 ]

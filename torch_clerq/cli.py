@@ -27,6 +27,7 @@ from jax_kernel.problem import Problem
 from jax_kernel.resolution import Resolution
 
 from . import plotting
+from .cache import use_compilation_cache
 from .design import Design, Trained, Verified, read
 from .objectives import energy, optical_depth, storage_limit
 from .propagator import TorchPropagator
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
+            if args.cache:
+                _keep_programs()
             return args.run(args, say)
         except (PropagationError, OSError) as error:
             _complain(str(error))
@@ -55,6 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             _complain("interrupted, nothing written")
             return 130
+
+
+def _keep_programs() -> None:
+    """Keep compiled programs for the next run, where there is a folder for them."""
+    try:
+        use_compilation_cache()
+    except OSError as error:
+        warnings.warn(f"compiled programs are not kept: {error}", UserWarning, stacklevel=2)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=purpose, description=purpose)
         one.add_argument("file", metavar="FILE", type=Path, help=f"{'design' if name == 'design' else 'problem'} file")
         one.add_argument("--output", metavar="DIR", type=Path, help=f"folder for the results (default {output})")
+        one.add_argument("--no-cache", dest="cache", action="store_false",
+                         help="compile anew, and keep no compiled programs in the user's cache folder")  # fmt: skip
         one.add_argument("--quiet", action="store_true", help="print errors and warnings only")
         one.set_defaults(run=run)
         return one

