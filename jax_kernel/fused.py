@@ -20,11 +20,11 @@ from .generator import Structure
 TRIED = ("0.10.",)
 """Releases of jaxlib with which the marked calls have been tried: XLA ends the process where it cannot compile one."""
 
-CHUNK = 8
-"""Terms of a product that one turn of a loop adds."""
+PART = 8
+"""Into how many parts a sum along z is reduced."""
 
 CLASSES = 4
-"""The same of a sum over velocity classes: few, lest what is summed is computed where it is read."""
+"""Velocity classes that one turn of a loop adds: few, lest what is summed is computed where it is read."""
 
 MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
 UNMARK = {"xla_cpu_small_call": "false", "inlineable": "true"}  # without which JAX marks all that is in the call, too
@@ -88,18 +88,19 @@ def product(vectors, matrix, start):
         weights = lax.dynamic_slice_in_dim(vectors, start, count, axis=-1)
         return sum(weights[..., k : k + 1] * rows[k] for k in range(count))
 
-    return _sum(len(matrix), CHUNK, terms, start)
+    count = len(matrix)
+    return _sum(count, 4 if 8 < count < 48 else 8, terms, start)  # the fastest; up to 8 without a loop
 
 
 def partial_sum(x):
     """The sum along the last axis, as up to eight parts that are yet to be added."""
     size = x.shape[-1]
-    if size <= CHUNK:
+    if size <= PART:
         return x
-    ends = range(CHUNK, size + 1, CHUNK)
-    total = sum(x[..., end - CHUNK : end] for end in ends)
-    rest = x[..., size // CHUNK * CHUNK :]
-    return total + jnp.pad(rest, [(0, 0)] * (x.ndim - 1) + [(0, CHUNK - rest.shape[-1])]) if size % CHUNK else total
+    ends = range(PART, size + 1, PART)
+    total = sum(x[..., end - PART : end] for end in ends)
+    rest = x[..., size // PART * PART :]
+    return total + jnp.pad(rest, [(0, 0)] * (x.ndim - 1) + [(0, PART - rest.shape[-1])]) if size % PART else total
 
 
 def class_sum(x):

@@ -207,7 +207,7 @@ def choose_resolution(problem: Problem, params: Mapping[str, Any] | None = None,
         ...         "rabi_freq_t_args": {"n_pi": 1.0, "centre": 0.5, "fwhm": 0.2}}]},
         ...     "interaction_strengths": [1.0]})
         >>> choose_resolution(problem, tol=1e-3)
-        Resolution(z_nodes=12, t_substeps=1)
+        Resolution(z_nodes=12, t_substeps=1/4)
     """
     return propagate(problem, params, resolution="auto", **options).resolution
 

@@ -72,7 +72,8 @@ def test_solve_writes_what_propagate_gives(problem, tmp_path, capsys):
         assert content["labels"].tolist() == ["probe"]
         assert content["fields"].dtype == np.complex128
         assert content["z_error"] < 1e-2 > content["time_error"]
-        at = Resolution(*content["resolution"].tolist())
+        nodes, substeps = content["resolution"].tolist()
+        at = Resolution(int(nodes), substeps)
         expected = propagate(Problem.from_json(problem), dtype=torch.float64, resolution=at, tol=1e-2)
         np.testing.assert_allclose(content["fields"], expected.numpy(), rtol=1e-12, atol=1e-15)
         entering, leaving = np.abs(content["fields"][0, 0]), np.abs(content["fields"][0, -1])
