@@ -61,7 +61,9 @@ def integrator(case: Case, at: Resolution):
     state = jnp.asarray(start(case, static.structure, len(coefficients.weights), at.z_nodes))
     running = jnp.asarray(quadrature.gauss(at.z_nodes).running)
     inputs = integrate.Inputs(coefficients, state, program._at_stages(static, numbers, params, numbers["steps"]))
-    setup = integrate.Setup(static.structure, False, False, False, static.fused)
+    setup = integrate.Setup(
+        static.structure, want_average=False, want_slopes=False, store_stages=False, fused=static.fused
+    )
     run = jax.jit(lambda i: integrate.integrate(i, setup=setup, running=running, h=numbers["steps"]["h"]).seen.source)
     return lambda: run(inputs)
 

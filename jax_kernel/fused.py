@@ -1,11 +1,13 @@
 """Loops as one kernel of the processor, and the sums that may stand in them.
 
 XLA runs a loop on the CPU as a list of kernels for every turn, which costs more than the arithmetic of a small problem.
-It compiles a call that is marked as small, with the loops in it, to one function without a dispatch. In such a call
+It compiles a call that is marked as small, with the loops in it, to one function without a dispatch
+(xla/backends/cpu/codegen/computation_kernel_emitter.cc). In such a call
 there may be loops and elementwise operations; sums and products of matrices may become calls of a library, which it
 refuses, so they are written as loops here. Elsewhere the mark has no meaning, and the call runs as any other.
 """
 
+import os
 from collections.abc import Callable
 
 import jax
@@ -17,13 +19,19 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 from .generator import Structure
 
-TRIED = ("0.10.",)
+TRIED = ("0.10.2",)
 """Releases of jaxlib with which the marked calls have been tried: XLA ends the process where it cannot compile one."""
+
+SWITCH = "JAX_KERNEL_FUSED"
+"""Environment variable that keeps the loops apart where it is 0."""
+
+LIMIT = 150
+"""Nonzeros of the generator up to which the loops are one kernel: above, it compiles for longer than it saves."""
 
 PART = 8
 """Into how many parts a sum along z is reduced."""
 
-CLASSES = 4
+CLASSES_AT_ONCE = 4
 """Velocity classes that one turn of a loop adds: few, lest what is summed is computed where it is read."""
 
 MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
@@ -47,12 +55,16 @@ def single_kernel(function: Callable, fused: bool) -> Callable:
                 rest = iter(given)
                 full = [next(rest) if s.size else jnp.zeros(s.shape, s.dtype) for s in shapes]
                 # no argument may end up without a use, which XLA does not expect
-                used = sum(lax.slice(x.reshape(-1), (0,), (1,)).astype(float) for x in given)
-                return function(*jax.tree.unflatten(tree, full)), used
+                keep_alive = sum(lax.slice(x.reshape(-1), (0,), (1,)).astype(float) for x in given)
+                return function(*jax.tree.unflatten(tree, full)), keep_alive
 
         unmarked.__name__ = function.__name__
         called = jax.jit(unmarked)
 
+        def plain(*given):
+            return unmarked(*given)[0]
+
+        @jax.custom_jvp
         @sequential_vmap
         def call(*given):
             given = lax.optimization_barrier(given)  # nor may the values of a constant move into the call
@@ -60,14 +72,21 @@ def single_kernel(function: Callable, fused: bool) -> Callable:
                 result = called(*given)
             return lax.optimization_barrier(result)[0]  # without which JAX would drop the uses again
 
+        call.defjvp(lambda primals, tangents: jax.jvp(plain, primals, tangents))  # whose arguments may be without a use
         return call(*(x for x in leaves if x.size))
 
     return marked
 
 
 def is_available(structure: Structure) -> bool:
-    """Whether arrays go to a CPU and the loops of a structure to a compiler known to make one kernel of them."""
-    return structure.unrolled and jax.default_backend() == "cpu" and jaxlib.__version__.startswith(TRIED)
+    """Whether arrays go to a CPU and the loops of a structure to a compiler known to make one kernel of them.
+
+    Several JAX devices may share a batch, which one kernel after another would not.
+    """
+    if os.environ.get(SWITCH) == "0" or jaxlib.__version__ not in TRIED:
+        return False
+    small = structure.unrolled and structure.num_terms <= LIMIT
+    return small and jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
 def _sum(count: int, chunk: int, terms: Callable, zero):
@@ -81,7 +100,7 @@ def _sum(count: int, chunk: int, terms: Callable, zero):
 
 
 def product(vectors, matrix, start):
-    """start + Σ_k vectors[…, k] matrix[k, :], shape (…, z)."""
+    """start + Σ_k vectors[…, k] matrix[k, :] for start and vectors (…, z) and a matrix (z, z), shape (…, z)."""
 
     def terms(start, count):
         rows = lax.dynamic_slice_in_dim(matrix, start, count, axis=0)
@@ -93,7 +112,7 @@ def product(vectors, matrix, start):
 
 
 def partial_sum(x):
-    """The sum along the last axis, as up to eight parts that are yet to be added."""
+    """The sum of x (…, z) along z, as up to eight parts (…, part) that are yet to be added."""
     size = x.shape[-1]
     if size <= PART:
         return x
@@ -113,4 +132,4 @@ def class_sum(x):
         chunk = lax.dynamic_slice_in_dim(x, start, count, axis=-2)
         return sum(chunk[..., k, :] for k in range(count))
 
-    return _sum(classes, CLASSES, terms, jnp.zeros((*x.shape[:-2], x.shape[-1]), x.dtype))
+    return _sum(classes, CLASSES_AT_ONCE, terms, jnp.zeros((*x.shape[:-2], x.shape[-1]), x.dtype))

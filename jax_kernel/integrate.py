@@ -323,7 +323,7 @@ def _segment_adjoint(setup: Setup, chosen, coefficients, running, carry, trace: 
         if any(chosen):
             change = _coefficients_bar(setup, chosen, coefficients, state, rabi, slope_bar, through, at_first[1])
             total = jax.tree.map(jnp.add, total, change)
-        drive_bar = fused.partial_sum(rabi_bar)
+        drive_bar = fused.partial_sum(rabi_bar) if setup.fused else jnp.sum(rabi_bar, axis=-1, keepdims=True)
         return (state_bar, own, total), drive_bar
 
     state_bar, total = carry

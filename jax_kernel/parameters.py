@@ -1,6 +1,7 @@
 """The differentiable parameters of a problem: their names, shapes, defaults and rules."""
 
 import difflib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -369,8 +370,15 @@ def check_solver(solver: Any, on_grid: Sequence[str], **tolerances: float | None
         fail("solver", "have plain numbers for its settings, not arrays, which it is remembered by", f"is {solver!r}")
 
 
-def narrowest_pulse(problem: Problem, given: Given) -> float:
-    """Smallest full width at half maximum of the pulses, where it can be seen: a longer step may miss the pulse."""
+GAUSSIAN_SLOPE = 2 * math.sqrt(2 * math.log(2) / math.e)
+"""Full width at half maximum of a Gaussian, times its steepest slope, of its peak."""
+
+
+def narrowest_pulse(problem: Problem, given: Given, at: Any) -> float:
+    """Smallest full width at half maximum of the pulses, where it can be seen: a longer step may miss the pulse.
+
+    Of sampled fields it is that of a Gaussian as steep as they are, and counts for steps `at` that pass samples over.
+    """
     new = given.params.get("pulse_args", ({},) * len(problem.fields))
     widths = [np.inf]
     for k, field in enumerate(problem.fields):
@@ -381,7 +389,20 @@ def narrowest_pulse(problem: Problem, given: Given) -> float:
             if k in given.sampled or value is None or factor is None or not (np.isscalar(value) or is_concrete(value)):
                 continue
             widths.append(factor * float(np.min(np.asarray(value))))
+    if getattr(at, "t_substeps", 1) < 1:
+        interval = (problem.t_max - problem.t_min) / problem.t_steps
+        for samples in _samples(given):
+            steepest, peak = np.abs(np.diff(samples)).max(-1), np.abs(samples).max(-1)
+            moving = steepest > 0
+            widths.append(interval * GAUSSIAN_SLOPE * float(np.min(peak[moving] / steepest[moving], initial=np.inf)))
     return min(widths)
+
+
+def _samples(given: Given) -> list[np.ndarray]:
+    """The sampled fields whose values can be seen, each (*batch, time)."""
+    fields = given.input_fields
+    each = fields.values() if isinstance(fields, Mapping) else [] if fields is None else [fields]
+    return [np.asarray(x) for x in each if is_concrete(x)]
 
 
 def edges(problem: Problem, given: Given) -> tuple[tuple[float, ...], ...]:

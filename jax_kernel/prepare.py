@@ -96,12 +96,13 @@ def prepare(
     method = exponential if options.solver == "exponential" else integrate
     if method is exponential and at.t_substeps < 1:
         parameters.fail("resolution.t_substeps", 'be at least 1 with solver="exponential"', f"is {at.t_substeps}")
-    single = options.solver == "runge-kutta" and options.sharding is None and fused.is_available(structure)
+    one_kernel = options.solver == "runge-kutta" and options.sharding is None and fused.is_available(structure)
     steps = timesteps.build(problem.time, at.t_substeps, jumps, method.STAGE_C, None)
     stage_bytes = steps.h.size * method.STORED * structure.num_components * len(problem.doppler_shifts) * at.z_nodes
     stage_bytes *= batch_size * np.dtype(options.dtype).itemsize
-    affordable = not single and stage_bytes <= STAGE_BUDGET
+    affordable = not one_kernel and stage_bytes <= STAGE_BUDGET
     store_stages = options.memory == "fast" or (options.memory == "auto" and affordable)
+    store_stages = store_stages and options.mode == "reverse"  # the others have checkpoints a segment
     if not store_stages:
         per_segment = max(1, round(math.sqrt(steps.h.size / method.STORED)))
         steps = timesteps.build(problem.time, at.t_substeps, jumps, method.STAGE_C, per_segment)
@@ -113,7 +114,7 @@ def prepare(
         twin = timesteps.twin(problem.time, at.t_substeps, jumps, method.STAGE_C, order)
         arrays["twin"] = _given(twin.steps) | {"share": twin.share}
     program = Program(
-        **common, z_nodes=at.z_nodes, store_stages=store_stages, solver=options.solver_options(), fused=single
+        **common, z_nodes=at.z_nodes, store_stages=store_stages, solver=options.solver_options(), fused=one_kernel
     )
     return Prepared(program, to_arrays(arrays, options.dtype))
 

@@ -164,11 +164,10 @@ def propagate(
         start = start_parameter(given)
         prepared = prepare(problem, at, options, wanted, given.sampled, edges, start, batch_size)
         out = executable(prepared.program)(prepared.numbers, tree)
-        if "time_error" in out and longest_step(problem, at) > narrowest:
+        if "time_error" in out and longest_step(problem, at) > parameters.narrowest_pulse(problem, given, at):
             out["time_error"] = jnp.full_like(out["time_error"], np.inf)  # run and twin may both miss the pulse
         return out
 
-    narrowest = parameters.narrowest_pulse(problem, given)
     tol = check_tolerance(tol, options.dtype, options.scheme)
     at: Any = resolution
     if options.scheme == "march":
@@ -207,7 +206,7 @@ def choose_resolution(problem: Problem, params: Mapping[str, Any] | None = None,
         ...         "rabi_freq_t_args": {"n_pi": 1.0, "centre": 0.5, "fwhm": 0.2}}]},
         ...     "interaction_strengths": [1.0]})
         >>> choose_resolution(problem, tol=1e-3)
-        Resolution(z_nodes=12, t_substeps=1/4)
+        Resolution(z_nodes=12, t_substeps=1)
     """
     return propagate(problem, params, resolution="auto", **options).resolution
 

@@ -13,18 +13,13 @@ from .problem import Problem
 from .reading import is_integer
 
 Z_LADDER = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-WORTH_A_RUN = 1 / 4
-"""Share of the steps below which a search that has found a resolution looks for a coarser one."""
-
-MOST_JOINED = 1000
+MOST_JOINED = 64
 """Most intervals of the time grid that one step may span."""
 
 IMPLICIT = "an implicit `solver`, such as diffrax.Kvaerno5()"
 SOLVER_CURE = f"raise `max_steps`, loosen `rtol` and `atol`, or take {IMPLICIT}"
-T_LADDER = (
-    *(Fraction(1, n) for n in (16, 12, 8, 6, 4, 3, 2)),
-    *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128),
-)
+JOINED = tuple(Fraction(1, n) for n in (16, 12, 8, 6, 4, 3, 2))
+T_LADDER = (*JOINED, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
 @dataclass(frozen=True)
@@ -112,10 +107,25 @@ def _predicted_nodes(tried: dict[int, float], tol: float) -> float:
     return float(np.clip(last + np.log(tried[last] / tol) / slope, 1.15 * last, 2 * last))
 
 
-def _coarser(time_error: float, tol: float) -> float:
-    """How much fewer steps would do, with a margin; 1 where it is hardly worth it."""
-    fewer = 1.5 * (time_error / tol) ** (1 / 4)
-    return fewer if fewer <= 0.5 else 1.0
+def joined(errors: Callable[[Resolution], tuple[float, float]], tol: float, at: Resolution) -> Resolution:
+    """A resolution with steps over several intervals that meets tol, too, or the one that was found.
+
+    Args:
+        errors: as in `search`.
+        tol: what both must be below.
+        at: what a search has found.
+    """
+    if at.t_substeps != 1 or at.solver == "exponential":
+        return at
+    _, time_error = errors(at)
+    least = 1.3 * (time_error / tol) ** (1 / 4)
+    for t in JOINED:
+        if float(t) < least:
+            continue
+        coarser = Resolution(at.z_nodes, t, at.solver)
+        if all(error <= tol for error in errors(coarser)):
+            return coarser
+    return at
 
 
 def first_guess(problem: Problem, strengths_given: bool, solver: Any) -> Resolution:
@@ -154,21 +164,16 @@ def search(
         if time_is_fixed:
             time_error = 0.0
         t, z = at.t_substeps, at.z_nodes
-        joins = not tried and t == 1 and not time_is_fixed and at.solver != "exponential"
-        fewer = _coarser(time_error, tol) if joins else 1.0
-        if z_error <= tol and time_error <= tol and fewer > WORTH_A_RUN:
+        if z_error <= tol and time_error <= tol:
             return at
         next_t: Any = t
         next_z: int | None = z
-        if fewer < 1:
-            next_t = _next(T_LADDER, t, fewer)
-        elif not time_error <= tol:  # a run that blew up says nothing about the size of the error
+        if not time_error <= tol:  # a run that blew up says nothing about the size of the error
             order = 2 if at.solver == "exponential" else 4
             growth = min(4.0, 1.1 * (time_error / tol) ** (1 / order)) if np.isfinite(time_error) else 2.0
             next_t = _next(T_LADDER, t, max(t + 1 if t >= 1 else 1.01 * t, t * growth))
-        if np.isfinite(time_error):
-            tried[z] = z_error
         if np.isfinite(time_error) and not z_error <= tol:
+            tried[z] = z_error
             next_z = _next(Z_LADDER, z, max(z + 1, _predicted_nodes(tried, tol)))
         if next_t is None or next_z is None:
             break

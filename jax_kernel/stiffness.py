@@ -38,6 +38,8 @@ def resolved(options: Options, problem: Problem, given: parameters.Given, at: Re
     """
     if options.solver != "auto" or options.scheme != "cross":
         return options
+    if at is not None and at.t_substeps < 1:  # which exponential steps cannot be
+        return dataclasses.replace(options, solver="runge-kutta")
     if at is not None and at.solver is not None:
         return dataclasses.replace(options, solver=at.solver)
     seen = {name: given.params[name] for name in _RATES if parameters.is_concrete(given.params.get(name))}

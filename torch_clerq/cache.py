@@ -22,7 +22,7 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
 
     It sets JAX's own options, for all of JAX in this process, and is for the start of a program. The folder is made for
     its owner alone, since what it holds is run: give no folder that others may write to. It keeps at most 1 GiB.
-    Where JAX has been given a cache already (`JAX_COMPILATION_CACHE_DIR`), that one stays.
+    Where JAX has a cache already (`JAX_COMPILATION_CACHE_DIR`), that one stays.
 
     Args:
         folder: where to keep them, by default a folder of torch_clerq's in the user's cache folder, such as
@@ -32,21 +32,25 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
         The folder in use.
 
     Raises:
-        CacheError: the folder belongs to another user, or others may write to it.
+        CacheError: the folder belongs to another user, others may write to it, or JAX has another cache already.
         OSError: it cannot be made.
 
     Example:
-        >>> import tempfile, jax
         >>> from torch_clerq import use_compilation_cache
         >>> used = use_compilation_cache()  # as the first lines of a script
     """
     given = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    if given:
+    if given and folder is None:
         return Path(given)
-    top = user_cache_path("torch_clerq", appauthor=False) if folder is None else Path(folder).expanduser()
+    top = user_cache_path("torch_clerq", appauthor=False) if folder is None else Path(folder).expanduser().absolute()
+    own = top / f"{_processor()}-jaxlib-{jaxlib.__version__}"
+    if given and Path(given).absolute() != own:
+        raise CacheError(
+            f"Argument `folder` must be left out where JAX has a cache already, but is {top}, and JAX has {given}: "
+            "leave it out, or unset JAX_COMPILATION_CACHE_DIR."
+        )
     top.mkdir(parents=True, exist_ok=True, mode=0o700)
     _check_private(top)
-    own = top / f"{_processor()}-jaxlib-{jaxlib.__version__}"
     own.mkdir(exist_ok=True, mode=0o700)
     _check_private(own)
     jax.config.update("jax_compilation_cache_max_size", LARGEST)

@@ -65,7 +65,7 @@ def _keep_programs() -> None:
     try:
         use_compilation_cache()
     except OSError as error:
-        warnings.warn(f"compiled programs are not kept: {error}", UserWarning, stacklevel=2)
+        warnings.warn(f"compiled programs are not kept (--no-cache is silent): {error}", UserWarning, stacklevel=2)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,7 +18,7 @@ from jax_kernel.prepare import prepare, start_parameter, to_arrays
 from jax_kernel.problem import Problem
 from jax_kernel.program import Program, batch_shape, batch_shapes, run
 from jax_kernel.propagate import STATE_OUTPUTS, check_fields, check_problem, check_states, check_tolerance
-from jax_kernel.resolution import MarchResolution, Resolution, first_guess, longest_step, search, warn_above
+from jax_kernel.resolution import MarchResolution, Resolution, first_guess, joined, longest_step, search, warn_above
 from jax_kernel.sharding import Sharding
 from jax_kernel.solution import Solution
 
@@ -226,7 +226,7 @@ class Request:
         self.options = stiffness.resolved(self.options, problem, looked_at, at if isinstance(at, Resolution) else None)
         self.start = start_parameter(self.given)
         self.edges = parameters.edges(problem, looked_at)
-        self.narrowest = parameters.narrowest_pulse(problem, looked_at)
+        self.narrowest = partial(parameters.narrowest_pulse, problem, looked_at)
         fields = {} if given.input_fields is None else {"input_fields": self.given.input_fields}
         sizes_known = not torch._C._len_torch_dispatch_stack()  # else a look at them would fix them for a whole graph
         self.batch_size = math.prod(batch_shape(self.given.params | fields)) if sizes_known else 1
@@ -248,7 +248,7 @@ class Request:
         results = bridge.call(fn, constants, self.tensors)
         out = dict(zip(fn.outputs, results, strict=True))
         estimates = {name: out[name].detach() for name in ("z_error", "time_error") if name in out}
-        if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest:
+        if "time_error" in estimates and longest_step(self.problem, at) > self.narrowest(at):
             estimates["time_error"] = torch.full_like(estimates["time_error"], math.inf)  # the twin may miss it, too
         return out | estimates
 
@@ -276,7 +276,12 @@ class Request:
         return worst(out)
 
     def resolve(
-        self, resolution: Any, states: frozenset[str] = frozenset(), start: Resolution | None = None
+        self,
+        resolution: Any,
+        states: frozenset[str] = frozenset(),
+        start: Resolution | None = None,
+        *,
+        join: bool = False,
     ) -> Resolution | MarchResolution:
         """The resolution given, or for "auto" the one at which the fields and the states meet the tolerance.
 
@@ -284,6 +289,7 @@ class Request:
             resolution: as in `propagate`.
             states: the states by name of output that are to meet the tolerance, too.
             start: where the search starts, by default at a guess.
+            join: whether many calls will follow, so that it is worth to look for steps over several intervals.
         """
         if self.options.scheme == "march":
             return march_options.choose(
@@ -298,7 +304,9 @@ class Request:
             strengths = "interaction_strengths" in self.given.params
             start = start or first_guess(self.problem, strengths, self.options.solver)
             errors = partial(self.errors, states=states)
-            return search(errors, self.tol, start, time_is_fixed=not self.options.on_grid)
+            found = search(errors, self.tol, start, time_is_fixed=not self.options.on_grid)
+            may_join = join and self.options.on_grid and self.given.input_fields is None
+            return joined(errors, self.tol, found) if may_join else found
         return check_resolution(resolution)
 
 

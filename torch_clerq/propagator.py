@@ -286,7 +286,7 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         if self.resolution is None or (self.resolved is not None and not states <= self.resolved):
             self.resolved = states | (self.resolved or frozenset())
             at = self.resolution if isinstance(self.resolution, Resolution) else None
-            self.resolution = request.resolve("auto", self.resolved, at)
+            self.resolution = request.resolve("auto", self.resolved, at, join=True)
         return request, self.resolution
 
     def _merged(self, trained: dict[str, torch.Tensor], params: dict[str, Any]) -> dict[str, Any]:

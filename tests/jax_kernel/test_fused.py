@@ -1,6 +1,7 @@
 """Loops as one kernel: the same numbers as without it, for every kind of system, batch and size."""
 
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,12 @@ PROBLEMS = {
     "no decay": lambda: two_level(rate=None, t_steps=60, z_steps=2, rabi_freq=0.5),
     "from both ends": counter_propagating,
     "9 classes": lambda: doppler(9),
+    "dense operator": lambda: lambda_system(
+        t_steps=60,
+        z_steps=2,
+        system={"decays": [{"rate": 0.3, "operator": [[0.0, 0.5, 0.2], [0.0, 0.1, 0.0], [0.0, 0.4, 0.0]]}]},
+    ),
+    "nothing driven": lambda: two_level(t_steps=60, z_steps=2, factors=[0.0]),
 }
 
 
@@ -107,6 +114,31 @@ def test_gradients_of_some_arguments_alone(x64):
     together = jax.jit(jax.grad(value))(every)
     for name, x in every.items():
         np.testing.assert_allclose(jax.jit(jax.grad(value))({name: x})[name], together[name], rtol=1e-8, atol=1e-13)
+
+
+def test_stored_stages_checkpoints_and_second_derivatives(plain, x64):
+    """What differentiates the gradient, which XLA could not compile as one kernel, does without."""
+    problem = lambda_system(t_steps=40, z_steps=2)
+
+    def value(g, **options):
+        fields = propagate(problem, {"interaction_strengths": g}, resolution=AT, tol=1.0, **options).fields
+        return jnp.sum(jnp.abs(fields[:, -1]) ** 2)
+
+    def slope(g):
+        return jnp.sum(jax.grad(value)(g) ** 2)
+
+    g = jnp.asarray([1.0, 1.4])
+
+    def run():
+        return lambda g: (
+            jax.jit(jax.grad(partial(value, memory="fast")))(g),
+            jax.jit(jax.grad(jax.checkpoint(value)))(g),
+            jax.jit(jax.grad(slope))(g),
+            jax.jit(jax.jacfwd(slope))(g),
+        )
+
+    for a, b in both(plain, run, g):
+        np.testing.assert_allclose(a, b, rtol=1e-8)
 
 
 def test_one_kernel_holds_all_loops(x64):

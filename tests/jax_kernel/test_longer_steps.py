@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_kernel import ProblemError, Resolution, choose_resolution, integrate, program, propagate
+from jax_kernel import ProblemError, Resolution, ResolutionWarning, choose_resolution, integrate, program, propagate
+from jax_kernel.resolution import joined
 from jax_kernel.timesteps import build
 from tests.conftest import lambda_system, two_level
 
@@ -27,8 +28,8 @@ def test_fourth_order_with_an_estimate_that_follows(x64):
     problem = pulse()
     exact = propagate(problem, resolution=Resolution(16, 4), outputs=OUTPUTS)
     errors = []
-    for joined in (4, 8, 12):
-        found = propagate(problem, resolution=Resolution(16, Fraction(1, joined)), tol=1.0, outputs=OUTPUTS)
+    for count in (4, 8, 12):
+        found = propagate(problem, resolution=Resolution(16, Fraction(1, count)), tol=1.0, outputs=OUTPUTS)
         errors.append(deviation(found, exact))
         worst = max(errors[-1], *(float(jnp.max(jnp.abs(getattr(found, x) - getattr(exact, x)))) for x in OUTPUTS))
         assert 0.5 * worst < found.time_error < 2 * worst
@@ -94,12 +95,34 @@ def test_the_adjoint_is_that_of_jax(x64, monkeypatch):
         assert np.all(np.abs(b) > 0)
 
 
-def test_the_search_joins_intervals_of_a_fine_grid(x64):
+def test_intervals_of_a_fine_grid_are_joined(x64):
     problem = pulse(t_steps=4000)
-    at = choose_resolution(problem, tol=1e-4)
+    found = choose_resolution(problem, tol=1e-4)
+    assert found.t_substeps == 1
+
+    def errors(at):
+        s = propagate(problem, resolution=at, tol=1e9)
+        return float(s.z_error), float(s.time_error)
+
+    at = joined(errors, 1e-4, found)
     assert at.t_substeps < Fraction(1, 4)
-    found = propagate(problem, resolution=at, tol=1e-4)
-    assert deviation(found, propagate(problem, resolution=Resolution(24, 1))) < 1e-4
+    exact = propagate(problem, resolution=Resolution(24, 1))
+    assert deviation(propagate(problem, resolution=at, tol=1e-4), exact) < 1e-4
+    assert joined(errors, 1e-14, found) == found
+
+
+def test_a_spike_between_long_steps_is_not_passed_over(x64):
+    problem = pulse(t_steps=640)
+    samples = np.exp(-(problem.time**2))[None] + 0j
+    assert propagate(problem, input_fields=0.1 * samples, resolution=Resolution(8, 1 / 16), tol=1e9).time_error < 0.1
+    samples[0, 328:331] += 0.5
+    with pytest.warns(ResolutionWarning, match=r"`t_substeps` above 1/16 \(estimated error inf\)"):
+        propagate(problem, input_fields=0.1 * samples, resolution=Resolution(8, 1 / 16), tol=1e9)
+
+
+def test_auto_takes_no_exponential_steps_over_several_intervals(x64):
+    found = propagate(pulse(), {"detunings": jnp.asarray([5.0])}, resolution=Resolution(8, 1 / 2), tol=1e9)
+    assert found.resolution.t_substeps == Fraction(1, 2)
 
 
 def test_a_resolution_is_the_same_however_it_was_written():
