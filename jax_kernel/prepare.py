@@ -111,6 +111,7 @@ def prepare(
         arrays["jumps"] = np.asarray(jumps)
     elif "time_error" in outputs:
         order = 1 if method is exponential and at.t_substeps < 4 else method.ORDER  # which shows only at finer steps
+        order = 2 if sampled and at.t_substeps < 1 else order  # samples may have kinks between the ends of a step
         twin = timesteps.twin(problem.time, at.t_substeps, jumps, method.STAGE_C, order)
         arrays["twin"] = _given(twin.steps) | {"share": twin.share}
     program = Program(

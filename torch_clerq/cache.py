@@ -5,6 +5,7 @@ import os
 import platform
 import stat
 from pathlib import Path
+from typing import Any
 
 import jax
 import jaxlib
@@ -39,17 +40,22 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
         >>> from torch_clerq import use_compilation_cache
         >>> used = use_compilation_cache()  # as the first lines of a script
     """
-    given = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    given = _jaxs_own()
     if given and folder is None:
         return Path(given)
-    top = user_cache_path("torch_clerq", appauthor=False) if folder is None else Path(folder).expanduser().absolute()
+    top = user_cache_path("torch_clerq", appauthor=False).absolute() if folder is None else _absolute(folder)
     own = top / f"{_processor()}-jaxlib-{jaxlib.__version__}"
     if given and Path(given).absolute() != own:
         raise CacheError(
             f"Argument `folder` must be left out where JAX has a cache already, but is {top}, and JAX has {given}: "
             "leave it out, or unset JAX_COMPILATION_CACHE_DIR."
         )
-    top.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not _is_unicode(own):
+        raise CacheError(f"The cache folder must have a name in UTF-8, which JAX needs, but it is {str(top)!r}.")
+    try:
+        top.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError:
+        raise CacheError(f"The cache folder must be a folder, but {top} is something else: give another.") from None
     _check_private(top)
     own.mkdir(exist_ok=True, mode=0o700)
     _check_private(own)
@@ -59,6 +65,31 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     jax.config.update("jax_compilation_cache_dir", str(own))
     compilation_cache.reset_cache()  # JAX has decided by now that it has none, where it has compiled anything
     return own
+
+
+def _jaxs_own() -> str | None:
+    """The folder in which JAX keeps its programs already."""
+    return jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+
+
+def _absolute(folder: Any) -> Path:
+    try:
+        if not folder or isinstance(folder, bytes):
+            raise TypeError
+        path = Path(folder).expanduser().absolute()
+        if "\0" in str(path):
+            raise ValueError
+        return path
+    except (TypeError, ValueError, RuntimeError):
+        raise CacheError(f"Argument `folder` must be the path of a folder, but is {folder!r}.") from None
+
+
+def _is_unicode(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_private(folder: Path) -> None:

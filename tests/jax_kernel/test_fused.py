@@ -135,6 +135,8 @@ def test_stored_stages_checkpoints_and_second_derivatives(plain, x64):
             jax.jit(jax.grad(jax.checkpoint(value)))(g),
             jax.jit(jax.grad(slope))(g),
             jax.jit(jax.jacfwd(slope))(g),
+            jax.hessian(value)(g),
+            jax.jacrev(jax.grad(value))(g),
         )
 
     for a, b in both(plain, run, g):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torch_clerq import CacheError, use_compilation_cache
+from torch_clerq import CacheError, cache, use_compilation_cache
 from torch_clerq.cache import _check_private
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +75,27 @@ def test_folders_that_others_could_fill_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(CacheError, match=r"must belong to the user.* belongs to user number \d+: give another"):
         _check_private(tmp_path)
+
+
+@pytest.mark.parametrize("folder", [5, b"/tmp/cache", "/tmp/a\0b", "~nobody-of-this-name/cache", "", None])
+def test_a_folder_that_cannot_be_one_is_refused_in_words(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_jaxs_own", lambda: None)
+    if folder is None:
+        folder = tmp_path / "file"
+        folder.write_text("")
+    with pytest.raises(CacheError, match="folder"):
+        use_compilation_cache(folder)
+
+
+def test_another_cache_of_jax_is_not_taken_away(tmp_path):
+    with pytest.raises(CacheError, match="must be left out where JAX has a cache already"):
+        use_compilation_cache(tmp_path)
+
+
+def test_a_name_that_jax_cannot_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_jaxs_own", lambda: None)
+    with pytest.raises(CacheError, match="UTF-8"):
+        use_compilation_cache(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
 
 
 def test_this_process_keeps_its_own():
