@@ -11,6 +11,8 @@ import sys
 
 import diffrax
 
+from jax_kernel import Resolution
+
 from . import cases, measure
 from .tables import markdown
 
@@ -30,9 +32,10 @@ def measured(case) -> dict:
     counts = {}
     for name, solver in SOLVERS.items():
         pulse, material = case.part(cases.PULSE), case.part(cases.MATERIAL)
+        at = Resolution(case.at.z_nodes, 1)
         counts[name] = {
-            "forward": callbacks(cases.forward(case, solver=solver).lower(case.params).as_text()),
-            "gradient": callbacks(cases.gradient(case, solver=solver).lower(pulse, material).as_text()),
+            "forward": callbacks(cases.forward(case, at, solver=solver).lower(case.params).as_text()),
+            "gradient": callbacks(cases.gradient(case, at, solver=solver).lower(pulse, material).as_text()),
         }
     return {"title": case.title, "callbacks": counts}
 

@@ -9,10 +9,17 @@ the gradient in pulse and material, each element per relative change of its para
 import jax
 import jax.numpy as jnp
 
+from jax_kernel import Resolution
+
 from . import cases, measure
 from .cases import MATERIAL, PULSE
 from .tables import markdown
 
+AT = {
+    "bench_lam.json": Resolution(24, 1),
+    "bench_two_level.json": Resolution(64, 1),
+    "bench_rb87.json": Resolution(16, 1),
+}
 CASES = (
     *cases.CASES.values(),
     cases.CASES["Λ"].changed("Λ, 400 z", z_steps=400),
@@ -23,7 +30,8 @@ CASES = (
 def measured(case, quick: bool) -> dict:
     """Deviations and times of one problem."""
     values, calls = {}, {}
-    run, grad = cases.forward(case), cases.gradient(case)
+    at = AT[case.file]
+    run, grad = cases.forward(case, at), cases.gradient(case, at)
     for dtype in ("float64", "float32"):
         params = jax.tree.map(lambda x, dtype=dtype: jnp.asarray(x, dtype), case.params)
         calls[f"forward {dtype}"] = lambda params=params: run(params)
