@@ -54,7 +54,7 @@ def plain_ticks(axis) -> None:
     """Numbers without exponents on a logarithmic axis: decades, or 1, 2, 5 where there are few of them."""
     low, high = axis.get_view_interval()
     decades = np.log10(high / low)
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.8 else (1.0,)))
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.4 else (1.0,)))
     axis.set_major_formatter(lambda x, _: plain(x))
     axis.set_minor_formatter(NullFormatter())
 

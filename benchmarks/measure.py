@@ -142,7 +142,9 @@ def versions() -> dict:
 
 
 def write(name: str, results: Any, quick: bool) -> None:
-    """Put the results in results/<name>.json, with date, machine and versions."""
+    """Put the results in results/<name>.json, with date, machine and versions; not those of a quick run."""
+    if quick:
+        return
     content = {
         "date": datetime.date.today().isoformat(),
         "quick": quick,

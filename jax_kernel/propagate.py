@@ -92,8 +92,8 @@ def propagate(
         dtype: "float32" or "float64"; by default that of the given arrays, or JAX's own.
         scheme: "cross" or "march". A march has no `resolution` and no `memory`: its steps in z are the problem's
             `z_steps_inner`, of which "auto" searches one that meets `tol`.
-        memory: whether a gradient stores every stage ("fast") or computes it again ("lean"); "auto" is the faster one:
-            "lean" where the loops are one kernel, as on a CPU, else "fast" up to 256 MiB.
+        memory: whether a gradient stores every stage ("fast") or computes it again ("lean"); "auto" is "lean" where the
+            loops are one kernel, as on a CPU (docs/performance.md), else "fast" up to 256 MiB.
         solver: on the fixed grid "runge-kutta", or "exponential", which treats detunings, splittings and Doppler shifts
             exactly, or "auto", which takes the latter where these are fast for the time grid; or a diffrax solver with
             adaptive steps, which in a march takes the place of Tsit5.

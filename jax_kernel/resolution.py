@@ -30,7 +30,7 @@ class Resolution:
         z_nodes: nodes of the z-quadrature over the medium, at least 2.
         t_substeps: integrator steps per interval of the time grid, at least 1, or the inverse 1/n of an integer, as in
             `Resolution(12, 1/4)`, for steps that span n intervals, between whose ends the light is interpolated (cubic
-            Hermite); ignored with a diffrax solver.
+            Hermite), at most 64, and of Runge–Kutta only; ignored with a diffrax solver.
         solver: what solver="auto" stands for at this resolution, "runge-kutta" or "exponential"; the search that found
             the resolution has set it, and None leaves it to the values of the call.
     """

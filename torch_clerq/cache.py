@@ -15,14 +15,15 @@ from platformdirs import user_cache_path
 from jax_kernel.errors import CacheError
 
 LARGEST = 2**30
-"""Bytes that a folder may hold; what was used least is deleted."""
+"""Bytes that the programs of one processor and release may take; what was used least is deleted."""
 
 
 def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     """Keep the programs that JAX compiles in this process on disk, and take those that are there.
 
     It sets JAX's own options, for all of JAX in this process, and is for the start of a program. The folder is made for
-    its owner alone, since what it holds is run: give no folder that others may write to. It keeps at most 1 GiB.
+    its owner alone, since what it holds is run: give no folder that others may write to. It keeps at most 1 GiB
+    for each processor and release of JAX.
     Where JAX has a cache already (`JAX_COMPILATION_CACHE_DIR`), that one stays.
 
     Args:
@@ -48,7 +49,7 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     if given and Path(given).absolute() != own:
         raise CacheError(
             f"Argument `folder` must be left out where JAX has a cache already, but is {top}, and JAX has {given}: "
-            "leave it out, or unset JAX_COMPILATION_CACHE_DIR."
+            "leave it out, or start without that one."
         )
     if not _is_unicode(own):
         raise CacheError(f"The cache folder must have a name in UTF-8, which JAX needs, but it is {str(top)!r}.")

@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("file", metavar="FILE", type=Path, help=f"{'design' if name == 'design' else 'problem'} file")
         one.add_argument("--output", metavar="DIR", type=Path, help=f"folder for the results (default {output})")
         one.add_argument("--no-cache", dest="cache", action="store_false",
-                         help="compile anew, and keep no compiled programs in the user's cache folder")  # fmt: skip
+                         help="leave the compiled programs in the user's cache folder alone")  # fmt: skip
         one.add_argument("--quiet", action="store_true", help="print errors and warnings only")
         one.set_defaults(run=run)
         return one
