@@ -391,7 +391,7 @@ def test_a_solution_that_does_not_stay_finite_raises(unwatched):
 
 def test_auto_is_searched_at_every_call(unwatched, monkeypatch):
     searched = []
-    monkeypatch.setattr(functional.Request, "resolve", lambda self, at, *rest: searched.append(at) or AT)
+    monkeypatch.setattr(functional.Request, "resolve", lambda self, at, *rest, **_: searched.append(at) or AT)
     case = CASES["two-level"]
     given = dict(zip(case.starts, case.leaves(), strict=True))
     for _ in range(2):

@@ -336,7 +336,7 @@ def test_a_rate_that_an_optimiser_makes_negative_raises(unwatched):
 def test_auto_is_found_at_the_first_call_and_kept(monkeypatch):
     searched, resolve = [], functional.Request.resolve
     monkeypatch.setattr(
-        functional.Request, "resolve", lambda self, *args: searched.append(self) or resolve(self, *args)
+        functional.Request, "resolve", lambda self, *args, **kw: searched.append(self) or resolve(self, *args, **kw)
     )
     module = TorchPropagator(PROBLEM, dtype=F64, tol=1e-3)
     assert module.resolution is None
