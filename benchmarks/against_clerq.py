@@ -137,12 +137,5 @@ def table(results: dict) -> str:
     return markdown(["problem", "what", "gain or ratio (95 %)", "ours / clerq", "target"], rows)
 
 
-def main() -> None:
-    quick = measure.begin(__doc__)
-    results = {case.name: measured(case, quick) for case in cases.chosen(quick)}
-    print(table(results))
-    measure.write("against_clerq", results, quick)
-
-
 if __name__ == "__main__":
-    main()
+    cases.of_each("against_clerq", __doc__, measured, table)

@@ -131,6 +131,16 @@ def chosen(quick: bool) -> Iterator[Case]:
     yield from list(CASES.values())[: 1 if quick else None]
 
 
+def of_each(name: str, description: str, measured: Callable, table: Callable) -> None:
+    """The whole of a script that measures each problem: `measured(case, quick)`, printed as a table and stored."""
+    from . import measure
+
+    quick = measure.begin(description)
+    results = {case.name: measured(case, quick) for case in chosen(quick)}
+    print(table(results))
+    measure.write(name, results, quick)
+
+
 def label(at: Resolution) -> str:
     """A resolution for a table."""
     return f"{at.z_nodes} nodes, {at.t_substeps} step{'' if at.t_substeps == 1 else 's'} per interval"

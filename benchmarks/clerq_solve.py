@@ -50,12 +50,5 @@ def table(results: dict) -> str:
     return markdown(["problem", "ours", "solve()", "gain (95 %)", "error, ours", "error, solve()"], rows)
 
 
-def main() -> None:
-    quick = measure.begin(__doc__)
-    results = {case.name: measured(case, quick) for case in cases.chosen(quick)}
-    print(table(results))
-    measure.write("clerq_solve", results, quick)
-
-
 if __name__ == "__main__":
-    main()
+    cases.of_each("clerq_solve", __doc__, measured, table)

@@ -47,12 +47,5 @@ def table(results: dict) -> str:
     return markdown(["problem", "reverse, with / without", "forward mode, with / without", "decay rates"], rows)
 
 
-def main() -> None:
-    quick = measure.begin(__doc__)
-    results = {case.name: measured(case, quick) for case in cases.chosen(quick)}
-    print(table(results))
-    measure.write("decay_rate_cost", results, quick)
-
-
 if __name__ == "__main__":
-    main()
+    cases.of_each("decay_rate_cost", __doc__, measured, table)

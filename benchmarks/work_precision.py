@@ -64,12 +64,5 @@ def table(results: dict) -> str:
     return text
 
 
-def main() -> None:
-    quick = measure.begin(__doc__)
-    results = {case.name: measured(case, quick) for case in cases.chosen(quick)}
-    print(table(results))
-    measure.write("work_precision", results, quick)
-
-
 if __name__ == "__main__":
-    main()
+    cases.of_each("work_precision", __doc__, measured, table)

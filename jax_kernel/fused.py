@@ -2,9 +2,9 @@
 
 XLA runs a loop on the CPU as a list of kernels for every turn, which costs more than the arithmetic of a small problem.
 It compiles a call that is marked as small, with the loops in it, to one function without a dispatch
-(xla/backends/cpu/codegen/computation_kernel_emitter.cc). In such a call
-there may be loops and elementwise operations; sums and products of matrices may become calls of a library, which it
-refuses, so they are written as loops here. Elsewhere the mark has no meaning, and the call runs as any other.
+(xla/backends/cpu/codegen/computation_kernel_emitter.cc). In such a call there may be loops and elementwise operations;
+sums and products of matrices may become calls of a library, which it refuses, so they are written as loops here.
+Elsewhere the mark has no meaning, and the call runs as any other.
 """
 
 import os

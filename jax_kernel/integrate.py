@@ -176,7 +176,7 @@ def _plus_product(setup: Setup, start, vectors, matrix):
 
 def _segment(setup: Setup, coefficients: Coefficients, transposed, state, drive, stages: _Stages, *, trace: bool):
     """Advance over the steps of one segment; also what was seen at the start of each, and the trace of its stages."""
-    structure, want_average, want_slopes, *_ = setup
+    structure, want_average = setup.structure, setup.want_average
 
     def stage(carry, x):
         y, k = carry
@@ -185,7 +185,7 @@ def _segment(setup: Setup, coefficients: Coefficients, transposed, state, drive,
         seen = observe(structure, want_average, coefficients, y)
         rabi = _plus_product(setup, drive[..., None], seen.source, transposed)
         slope = rhs.stack_rows(rhs.lindblad(structure, coefficients, y, rabi), y)
-        slopes = observe(structure, want_average, coefficients, slope) if want_slopes else None
+        slopes = observe(structure, want_average, coefficients, slope) if setup.want_slopes else None
         k = jax.tree.map(lambda k, s: c.a * k + c.h * s, k, slope)
         return (y, k), (seen, slopes, _Trace(y, rabi) if trace else None)
 

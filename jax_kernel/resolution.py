@@ -163,9 +163,9 @@ def search(
             raise ResolutionError(f"The solver must reach t_max, but gave up at {at}: {SOLVER_CURE}.")
         if time_is_fixed:
             time_error = 0.0
-        t, z = at.t_substeps, at.z_nodes
         if z_error <= tol and time_error <= tol:
             return at
+        t, z = at.t_substeps, at.z_nodes
         next_t: Any = t
         next_z: int | None = z
         if not time_error <= tol:  # a run that blew up says nothing about the size of the error

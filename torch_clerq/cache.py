@@ -22,9 +22,8 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     """Keep the programs that JAX compiles in this process on disk, and take those that are there.
 
     It sets JAX's own options, for all of JAX in this process, and is for the start of a program. The folder is made for
-    its owner alone, since what it holds is run: give no folder that others may write to. It keeps at most 1 GiB
-    for each processor and release of JAX.
-    Where JAX has a cache already (`JAX_COMPILATION_CACHE_DIR`), that one stays.
+    its owner alone, since what it holds is run: give no folder that others may write to. It keeps at most 1 GiB for
+    each processor and release of JAX. Where JAX has a cache already (`JAX_COMPILATION_CACHE_DIR`), that one stays.
 
     Args:
         folder: where to keep them, by default a folder of torch_clerq's in the user's cache folder, such as
@@ -74,15 +73,12 @@ def _jaxs_own() -> str | None:
 
 
 def _absolute(folder: Any) -> Path:
-    try:
-        if not folder or isinstance(folder, bytes):
-            raise TypeError
-        path = Path(folder).expanduser().absolute()
-        if "\0" in str(path):
-            raise ValueError
-        return path
-    except (TypeError, ValueError, RuntimeError):
-        raise CacheError(f"Argument `folder` must be the path of a folder, but is {folder!r}.") from None
+    if isinstance(folder, (str, os.PathLike)) and str(folder) and "\0" not in str(folder):
+        try:
+            return Path(folder).expanduser().absolute()
+        except RuntimeError:  # the home of nobody
+            pass
+    raise CacheError(f"Argument `folder` must be the path of a folder, but is {folder!r}.")
 
 
 def _is_unicode(path: Path) -> bool:
@@ -105,7 +101,7 @@ def _check_private(folder: Path) -> None:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CacheError(
             f"The cache folder must not be open to others, for what it holds is run, but others may write to {folder}: "
-            f"chmod 700 it, or give another `folder`."
+            "chmod 700 it, or give another `folder`."
         )
 
 
