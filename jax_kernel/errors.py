@@ -42,6 +42,10 @@ class ResolutionWarning(UserWarning):
     """The estimated error of a solution is above `tol`; the text says which resolution to raise."""
 
 
+class DivergenceWarning(UserWarning):
+    """A training runs away, or no longer depends on its start in a reproducible way; the text says what to do."""
+
+
 def warn(text: str, category: type[Warning]) -> None:
     """Warn at the line of the user's own code that led here, behind both packages and a module's `__call__`."""
     level, frame = 3, sys._getframe(1)

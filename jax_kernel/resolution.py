@@ -84,6 +84,10 @@ class MarchResolution:
 
     z_steps_inner: int
 
+    def doubled(self) -> "MarchResolution":
+        """Twice the steps in z."""
+        return MarchResolution(2 * self.z_steps_inner)
+
 
 def default_tolerance(dtype: str, scheme: str = "cross") -> float:
     """Tolerance of "auto", relative to the peak: 1e-6 in float64, 1e-4 in float32; 1e-2 of a march, of second order."""

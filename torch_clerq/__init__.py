@@ -4,6 +4,7 @@ from jax_kernel.errors import (
     BridgeError,
     CacheError,
     ConventionWarning,
+    DivergenceWarning,
     NotYetError,
     ProblemError,
     PropagationError,
@@ -20,12 +21,16 @@ from .bridge import clear_cache, jax2torch, jax_function
 from .cache import use_compilation_cache
 from .functional import propagate
 from .parametrisations import Interval, Parametrisation, Positive
-from .propagator import TorchPropagator
+from .propagator import Driven, TorchPropagator
+from .training import Fit, fit, learning_rate_scan
 
 __all__ = [
     "BridgeError",
     "CacheError",
     "ConventionWarning",
+    "DivergenceWarning",
+    "Driven",
+    "Fit",
     "Interval",
     "MarchResolution",
     "NotYetError",
@@ -42,8 +47,10 @@ __all__ = [
     "TorchPropagator",
     "WindowWarning",
     "clear_cache",
+    "fit",
     "jax2torch",
     "jax_function",
+    "learning_rate_scan",
     "propagate",
     "use_compilation_cache",
 ]

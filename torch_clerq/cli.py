@@ -3,20 +3,15 @@
 import argparse
 import importlib.metadata
 import json
-import os
 import platform
-import signal
 import sys
 import tempfile
-import threading
 import time as clock
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +24,9 @@ from jax_kernel.resolution import Resolution
 from . import plotting
 from .cache import use_compilation_cache
 from .design import Design, Trained, Verified, read
+from .files import write
 from .objectives import energy, optical_depth, storage_limit
+from .progress import Bar, interruptible
 from .propagator import TorchPropagator
 
 PACKAGES = ("torch_clerq", "torch", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy")
@@ -127,7 +124,7 @@ def _solve(args: argparse.Namespace, say: Callable[[str], None]) -> int:
         "time_error": solution.time_error.numpy(),
         "resolution": np.array([at.z_nodes, float(at.t_substeps)]),
     }
-    _write(folder / "fields.npz", lambda file: np.savez_compressed(file, **content))
+    write(folder / "fields.npz", lambda file: np.savez_compressed(file, **content))
     written = ["fields.npz", *_draw(folder, {"figure.png": lambda: plotting.zt_map(solution, _names(problem))})]
     say(f"wrote {', '.join(str(folder / name) for name in written)}")
     return 0
@@ -141,14 +138,19 @@ def _design(args: argparse.Namespace, say: Callable[[str], None]) -> int:
     count = sum(free.count for free in design.free)
     names = ", ".join(map(str, (free.name for free in design.free)))
     say(f"{count} coefficients of {names}; {steps} gradient steps from seed {args.seed}")
-    with _interruptible() as interrupted, _Progress(steps, args.quiet) as progress:
+    best = 0.0
+    promise = "the best so far will be verified and written"
+    describe = lambda efficiency: f"efficiency {efficiency:.4f}, best {best:.4f}"  # noqa: E731
+    with interruptible(promise) as interrupted:
+        with Bar(steps, describe, quiet=args.quiet) as bar:
 
-        def on_step(step: int, efficiency: float) -> bool:
-            progress(step, efficiency)
-            return interrupted()
+            def on_step(step: int, efficiency: float) -> bool:
+                nonlocal best
+                best = max(best, efficiency)
+                bar(step, efficiency)
+                return interrupted()
 
-        trained = design.train(seed=args.seed, steps=steps, on_step=on_step)
-        progress.close()
+            trained = design.train(seed=args.seed, steps=steps, on_step=on_step)
         verified = design.verify(trained)
         limit = storage_limit(design.problem, design.field) if design.after is not None else None
         content = _result(design, trained, verified) | {
@@ -157,7 +159,7 @@ def _design(args: argparse.Namespace, say: Callable[[str], None]) -> int:
             "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
             "seconds": round(clock.perf_counter() - begin, 2),
         }
-        _write(folder / "result.json", lambda file: file.write(json.dumps(content, indent=1).encode()))
+        write(folder / "result.json", lambda file: file.write(json.dumps(content, indent=1).encode()))
         written = ["result.json", *_draw(folder, {
             "figure.png": lambda: _figure(design, verified, limit),
             "zt.png": lambda: plotting.zt_map(verified.solution, _names(design.problem)),
@@ -203,9 +205,9 @@ def _result(design: Design, trained: Trained, verified: Verified) -> dict[str, A
 
 def _summary(design: Design, trained: Trained, verified: Verified, limit: float | None) -> list[str]:
     solution = verified.solution
-    at, best = solution.resolution, 1 + trained.history.index(trained.efficiency)
+    at = solution.resolution
     lines = [
-        f"efficiency {trained.efficiency:.4f}, the best of {len(trained.history)} steps (step {best})",
+        f"efficiency {trained.efficiency:.4f}, the best of {len(trained.history)} steps (step {trained.step})",
         f"verified   {verified.efficiency:.4f} on finer grids ({at.z_nodes} nodes in z, "
         f"{round(2 * design.problem.t_steps * at.t_substeps)} steps in t)",
     ]
@@ -240,59 +242,6 @@ def _names(problem: Problem) -> list[str]:
     return [light.label or f"field {k}" for k, light in enumerate(problem.fields)]
 
 
-class _Progress:
-    """A bar on a terminal, else a plain line every tenth step; both on stderr."""
-
-    def __init__(self, steps: int, quiet: bool):
-        self.steps, self.best, self.begin = steps, 0.0, 0.0
-        self.plain = not quiet and not sys.stderr.isatty()
-        layout = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, ETA {remaining}{postfix}]"
-        self.bar = tqdm(total=steps, disable=quiet or self.plain, bar_format=layout, smoothing=0)
-        self.bar.set_postfix_str("compiling")
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __call__(self, step: int, efficiency: float) -> None:
-        if step == 1:  # the time to compile says nothing about the steps to come
-            self.begin = clock.perf_counter()
-            self.bar.initial, self.bar.start_t = 1, clock.time()
-        self.best = max(self.best, efficiency)
-        self.bar.set_postfix_str(f"efficiency {efficiency:.4f}, best {self.best:.4f}", refresh=False)
-        self.bar.update()
-        if self.plain and (step == 1 or step % 10 == 0 or step == self.steps):
-            spent = clock.perf_counter() - self.begin
-            eta = f"  ETA {spent / (step - 1) * (self.steps - step):.0f} s" if step > 1 else ""
-            print(f"step {step}/{self.steps}  efficiency {efficiency:.4f}{eta}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        self.bar.close()
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C only sets what is yielded to true; the second one interrupts."""
-    asked = False
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.write(2, b"\nstopping: the best so far will be verified and written (Ctrl-C again quits at once)\n")
-
-    if threading.current_thread() is not threading.main_thread():  # where Python gives no handlers
-        yield lambda: False
-        return
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _folder(path: Path) -> Path:
     """The folder, made where it is not there; refused now, before any work, where it cannot be written."""
     try:
@@ -305,17 +254,6 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _write(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file so that a reader sees the old one or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            write(file)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _draw(folder: Path, figures: Mapping[str, Callable[[], Any]]) -> list[str]:
     """Write figures by name, or say in one line what they need; the names of those written."""
     for name, draw in figures.items():
@@ -324,7 +262,7 @@ def _draw(folder: Path, figures: Mapping[str, Callable[[], Any]]) -> list[str]:
         except ModuleNotFoundError as error:
             _complain(f"no figure, for it needs {error.name}: pip install 'torch_clerq[plot]'")
             return []
-        _write(folder / name, partial(figure.savefig, format="png"))
+        write(folder / name, partial(figure.savefig, format="png"))
     return list(figures)
 
 

@@ -9,12 +9,13 @@ A design file is a problem file with one more key, `design`:
                   gate    off and on, where it is half off and half on again, and rise, the time from 10 to 90 %
                   start   [low, high] between which its coefficients start at random
     objective   name "retrieval_efficiency", field, after
-    optimiser   name "adam", learning_rate (falls to 0 along a cosine over the steps), betas
+    optimiser   name "adam", learning_rate (falls to 0 along a cosine over the steps), betas; or name "lbfgs"
     steps       gradient steps
     tol         error of the fields, relative to their peaks, that the resolution of the training must meet
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,8 +33,10 @@ from jax_kernel.solution import Solution
 
 from .controls import Bounded, Fields, Gated, GaussianBasis, Normalised, gate
 from .functional import check_resolution
+from .loop import Progress
 from .objectives import log_retrieval_efficiency
-from .propagator import TorchPropagator
+from .propagator import Driven, TorchPropagator
+from .training import fit
 
 DTYPE = torch.float64
 
@@ -91,6 +94,7 @@ class Trained:
     Attributes:
         fields: the best waveforms, on the problem's time grid.
         efficiency: theirs, at the resolution of the training.
+        step: after how many steps they were found.
         history: efficiency at each gradient step.
         resolution: the resolution of the training.
         interrupted: whether it was stopped before its last step.
@@ -98,6 +102,7 @@ class Trained:
 
     fields: Fields
     efficiency: float
+    step: int
     history: tuple[float, ...]
     resolution: Resolution
     interrupted: bool
@@ -128,7 +133,7 @@ class Design:
         field: index of the field whose retrieval is the objective.
         after: when retrieval begins, or None for the whole output.
         learning_rate: of Adam, at the start.
-        betas: of Adam.
+        betas: of Adam; None stands for L-BFGS in its place.
         steps: gradient steps.
         tol: error of the fields that the resolution of the training must meet.
 
@@ -152,7 +157,7 @@ class Design:
     field: int
     after: float | None
     learning_rate: float
-    betas: tuple[float, float]
+    betas: tuple[float, float] | None
     steps: int
     tol: float
 
@@ -198,7 +203,12 @@ class Design:
         return log_retrieval_efficiency(fields, time, field=self.field, after=self.after, backward=backward)
 
     def train(
-        self, *, seed: int = 0, steps: int | None = None, on_step: Callable[[int, float], bool | None] | None = None
+        self,
+        *,
+        seed: int = 0,
+        steps: int | None = None,
+        on_step: Callable[[int, float], bool | None] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trained:
         """Shape the free fields by gradient steps from a random start, and keep the best of all steps.
 
@@ -206,6 +216,7 @@ class Design:
             seed: of the random start.
             steps: gradient steps, by default the design's.
             on_step: called after each with its number, from 1, and its efficiency; True ends the training.
+            checkpoint: see `torch_clerq.fit`.
 
         Returns:
             The best waveforms and the course of the training.
@@ -215,28 +226,28 @@ class Design:
             ResolutionError: no resolution meets the design's `tol`.
         """
         steps = self.steps if steps is None else steps
-        if steps < 1:
-            raise ProblemError(f"Argument `steps` must be at least 1, but is {steps}.")
         problem = replace(self.problem, z_steps=1)  # the objective needs the entrance and the exit only
-        layer = TorchPropagator(problem, dtype=DTYPE, tol=self.tol)
         fields = self.build(problem, seed)
-        optimiser = torch.optim.Adam(fields.parameters(), lr=self.learning_rate, betas=self.betas)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=steps)
-        best, state, history = -1.0, {}, []
-        for step in range(1, steps + 1):
-            optimiser.zero_grad()
-            objective = self.log_efficiency(layer(fields()), layer.time)
-            (-objective).backward()
-            history.append(objective.exp().item())
-            if history[-1] > best:
-                best = history[-1]
-                state = {name: value.clone() for name, value in fields.state_dict().items()}
-            optimiser.step()
-            schedule.step()
-            if on_step is not None and on_step(step, history[-1]):
-                break
-        fields.load_state_dict(state)
-        return Trained(fields, best, tuple(history), check_resolution(layer.resolution), len(history) < steps)
+        driven = Driven(fields, TorchPropagator(problem, dtype=DTYPE, tol=self.tol))
+
+        def loss(driven: Driven) -> torch.Tensor:
+            return -self.log_efficiency(driven(), driven.propagator.time)
+
+        def adam(parameters: Any) -> torch.optim.Optimizer:
+            return torch.optim.Adam(parameters, lr=self.learning_rate, betas=self.betas or (0.9, 0.999))
+
+        def call(at: Progress) -> bool:
+            return on_step is not None and bool(on_step(at.step, math.exp(-at.value)))
+
+        found = fit(
+            driven, loss, steps=steps, optimizer=adam if self.betas else "lbfgs",
+            scheduler="cosine" if self.betas else None, checkpoint=checkpoint, verify=False, progress=False,
+            callbacks=(call,),
+        )  # fmt: skip
+        history = tuple(math.exp(-value) for value in found.history.values)
+        at = check_resolution(driven.propagator.resolution)
+        interrupted = found.stopped in ("callback", "interrupted")
+        return Trained(fields, math.exp(-found.value), found.step, history, at, interrupted)
 
     def verify(self, trained: Trained) -> Verified:
         """Evaluate a design anew, so that an error of the grid cannot pass for an efficiency.
@@ -296,7 +307,7 @@ def _read_design(problem: Problem, content: Any) -> Design:
     objective = keys.child("objective", ("name", "field", "after"))
     optimiser = keys.child("optimiser", ("name", "learning_rate", "betas"))
     _one_of(objective, "name", "retrieval_efficiency")
-    _one_of(optimiser, "name", "adam")
+    name = _one_of(optimiser, "name", "adam", "lbfgs")
     stored = objective.get("field")
     if stored not in labels:
         objective.fail("field", f"be one of {', '.join(labels)}", f"is {show(stored)}")
@@ -312,7 +323,7 @@ def _read_design(problem: Problem, content: Any) -> Design:
         field=labels.index(stored),
         after=after,
         learning_rate=optimiser.positive("learning_rate", 0.1),
-        betas=betas,
+        betas=betas if name == "adam" else None,
         steps=keys.integer("steps", 85, 1),
         tol=keys.positive("tol", 1e-4),
     )
@@ -344,11 +355,12 @@ def _read_free(parent: Keys, name: str, index: int, problem: Problem) -> FreeFie
     )
 
 
-def _one_of(keys: Keys, key: str, only: str) -> None:
-    """Refuse a name that is not there yet; absent means the only one."""
-    name = keys.text(key, only)
-    if name != only:
-        keys.fail(key, f'be "{only}", the only one there is yet', f"is {show(name)}")
+def _one_of(keys: Keys, key: str, *names: str) -> str:
+    """One of some names; absent means the first."""
+    name = keys.text(key, names[0])
+    if name not in names:
+        keys.fail(key, f"be {' or '.join(map(show, names))}", f"is {show(name)}")
+    return name
 
 
 def _interval(keys: Keys, key: str, default: tuple[float, float], *, point: bool = False) -> tuple[float, float]:

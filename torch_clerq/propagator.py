@@ -315,3 +315,31 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         """The problem, what is trained, and how it is resolved."""
         resolution = "auto" if self.resolution is None else self.resolution
         return f"{self.problem!r}, trainable={list(self.parametrisations)}, resolution={resolution}, dtype={self.dtype}"
+
+
+class Driven(nn.Module):
+    """A layer together with the control pulses that drive it: a module without inputs, which `fit` can train.
+
+    Args:
+        controls: a module without inputs that returns `input_fields`, such as `torch_clerq.controls.Fields`.
+        propagator: the layer.
+
+    Example:
+        >>> import torch
+        >>> from torch_clerq import Driven, Problem, Resolution, TorchPropagator
+        >>> from torch_clerq.controls import Fields, GaussianBasis
+        >>> problem = Problem.from_dict({"system": {"num_states": 2, "fields": [{"coupled_levels": [[0, 1]]}]},
+        ...                              "interaction_strengths": [1.0]})
+        >>> layer = TorchPropagator(problem, resolution=Resolution(6, 1))
+        >>> driven = Driven(Fields({0: GaussianBasis(layer.time, 3, (0.3, 0.7))}), layer)
+        >>> driven().shape, [name for name, _ in driven.named_parameters()]
+        (torch.Size([1, 11, 101]), ['controls.waveforms.0.coefficients'])
+    """
+
+    def __init__(self, controls: nn.Module, propagator: TorchPropagator):
+        super().__init__()
+        self.controls, self.propagator = controls, propagator
+
+    def forward(self, **params: Any) -> torch.Tensor:
+        """The fields of the layer, cyclic, shape (*batch, field, z, time); `params` as in `TorchPropagator.forward`."""
+        return self.propagator(self.controls(), **params)

@@ -1,0 +1,410 @@
+"""The state of a fit between two steps, and what a step does with it."""
+
+import contextlib
+import copy
+import math
+import time as clock
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
+
+from jax_kernel.errors import ProblemError, PropagationError, ResolutionError, ResolutionWarning, warn
+from jax_kernel.parameters import fail
+
+from . import checkpoint as files
+from .guard import Guard
+
+Objective = Callable[..., torch.Tensor]
+
+SMALL_GRADIENT = 1e-3
+"""Largest component below which a gradient is scaled to 1 for optimisers whose own thresholds would take it for 0."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a fit stands after a step, for callbacks.
+
+    Attributes:
+        step: number of the step, from 1.
+        steps: how many there will be.
+        value: of the objective at the parameters before the step.
+        best: smallest value so far.
+        gradient_norm: Euclidean norm of the gradient of `value`.
+        learning_rate: with which the step was made.
+        evaluations: of the objective with its gradient, so far.
+        seconds: since the fit began, those of an earlier run included.
+        module: what is trained, with the parameters after the step.
+    """
+
+    step: int
+    steps: int
+    value: float
+    best: float
+    gradient_norm: float
+    learning_rate: float
+    evaluations: int
+    seconds: float
+    module: nn.Module
+
+
+@dataclass
+class History:
+    """One entry per step of `fit`: see `Progress`."""
+
+    values: list[float] = field(default_factory=list)
+    gradient_norms: list[float] = field(default_factory=list)
+    learning_rates: list[float] = field(default_factory=list)
+    evaluations: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+
+class Diverged(Exception):
+    """The objective or its gradient is not finite."""
+
+
+class Loop:
+    """The state of a fit between two steps, and what a step does with it."""
+
+    def __init__(self, module, objective, steps, batches, max_grad_norm, guard):
+        self.module, self.objective, self.steps = module, objective, steps
+        self.batches, self.max_grad_norm = batches, max_grad_norm
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        if not self.parameters:
+            fail("module", "have a parameter that requires a gradient", "has none: name `trainable` ones")
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            fail("max_grad_norm", "be positive", f"is {max_grad_norm!r}")
+        self.guard = Guard(guard)
+        self.history = History()
+        self.step = self.evaluations = self.best_step = 0
+        self.best, self.best_state = math.inf, _copied(module)
+        self.scale: float | None = None
+        self.memo: dict[str, Any] | None = None
+        self.begin, self.earlier = clock.perf_counter(), 0.0
+        self.pass_values: list[float] = []
+        self.pass_start: dict[str, Any] | None = None
+        self.iterator: Iterator[Any] | None = None
+
+    def equip(self, optimizer: Any, learning_rate: float | None, scheduler: Any) -> None:
+        """Make the optimiser and its scheduler."""
+        self.optimizer = make_optimizer(optimizer, self.parameters, learning_rate)
+        trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        if not trained & {id(p) for p in self.parameters}:
+            fail("optimizer", "hold parameters of the module", "holds others")
+        self.searches = isinstance(self.optimizer, torch.optim.LBFGS)
+        adaptive = "eps" in self.optimizer.defaults and not self.optimizer.defaults.get("weight_decay")
+        self.scales = self.searches or adaptive
+        if scheduler == "cosine":
+            scheduler = lambda one: CosineAnnealingLR(one, T_max=self.steps)  # noqa: E731
+        if scheduler is not None and not callable(scheduler):
+            fail("scheduler", 'be "cosine" or a function of the optimiser', f"is {scheduler!r}")
+        self.scheduler = None if scheduler is None else scheduler(self.optimizer)
+
+    @property
+    def seconds(self) -> float:
+        return self.earlier + clock.perf_counter() - self.begin
+
+    # One step
+
+    def advance(self) -> bool:
+        """One update of the parameters; whether it moved them."""
+        batch = self._next_batch()
+        arguments = () if self.batches is None else (batch,)
+        if self.batches is not None:
+            self.memo = None
+        before = [p.detach().clone() for p in self.parameters]
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        first: list[tuple[float, float]] = []
+
+        def closure() -> Any:  # a tensor, where torch's own annotation has a number
+            loss, norm = self._evaluate(arguments, trial=bool(first))
+            first.append((float(loss), norm))
+            return loss * (self.scale or 1.0) if self.searches else loss
+
+        self.guard.before_step(self.module, self.optimizer, self.step)
+        if self.searches:
+            self.optimizer.step(closure)
+        else:
+            closure()
+            self.optimizer.step()
+        value, norm = first[0]
+        moved = not _same(before, self.parameters)
+        if not moved and self.searches and self.optimizer.state:  # a direction that does not descend: forget the past
+            self.optimizer.state.clear()
+            self.scale, self.memo = None, None
+            self.optimizer.step(closure)
+            moved = not _same(before, self.parameters)
+        self.step += 1
+
+        def descend(module: nn.Module, optimizer: Optimizer) -> float:
+            optimizer.zero_grad()
+            loss = self.objective(module, *arguments)
+            loss.backward()
+            self._treat([p for p in module.parameters() if p.requires_grad])
+            optimizer.step()
+            return float(loss.detach())
+
+        self.guard.after_step(self.step, self.optimizer, descend, value, norm)
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step(value)
+        elif self.scheduler is not None:
+            self.scheduler.step()
+        history = self.history
+        history.values.append(value)
+        history.gradient_norms.append(norm)
+        history.learning_rates.append(rate)
+        history.evaluations.append(self.evaluations)
+        history.seconds.append(self.seconds)
+        self.pass_values.append(value)
+        return moved or (norm > 0 and not self.searches)
+
+    def _evaluate(self, arguments: tuple[Any, ...], trial: bool) -> tuple[torch.Tensor, float]:
+        """The objective, with the gradients in place, and their norm before any scaling."""
+        if self.memo is not None and _same(self.memo["parameters"], self.parameters):
+            for p, gradient in zip(self.parameters, self.memo["gradients"], strict=True):
+                p.grad = gradient.clone()
+            return self.memo["loss"], self.memo["norm"]
+        self.optimizer.zero_grad()
+        self.evaluations += 1
+        try:
+            loss = self.objective(self.module, *arguments)
+            _check_loss(loss)
+            loss.backward()
+        except ResolutionError:
+            if not trial:
+                raise
+            loss = torch.full((), math.nan)
+        loss = loss.detach()
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        norm = math.sqrt(sum(float(g.abs().square().sum()) for g in gradients))
+        if not (math.isfinite(float(loss)) and math.isfinite(norm)):
+            if trial:  # of a line search: worse than anything, and flat
+                for p in self.parameters:
+                    p.grad = torch.zeros_like(p)
+                return torch.full_like(loss, 1e3 * (1 + abs(self.history.values[-1] if self.step else self.best))), 0.0
+            raise Diverged(
+                f"the objective became {float(loss):g} with a gradient of norm {norm:g} at step {self.step + 1}"
+            )
+        if self.batches is None:
+            self._offer(float(loss))
+        if self.scale is None:
+            peak = max(float(g.abs().max()) for g in gradients if g.numel())
+            needed = self.scales and peak > 0 and (self.searches or peak < SMALL_GRADIENT)
+            self.scale = 1 / peak if needed else 1.0
+        self._treat(self.parameters)
+        if self.searches:
+            self.memo = {
+                "parameters": [p.detach().clone() for p in self.parameters],
+                "gradients": [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.parameters],
+                "loss": loss,
+                "norm": norm,
+            }
+        return loss, norm
+
+    def _treat(self, parameters: list[nn.Parameter]) -> None:
+        """Cut long gradients, and scale those that an optimiser's threshold would take for zero."""
+        if self.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+        if self.scale is not None and self.scale != 1.0:
+            for p in parameters:
+                if p.grad is not None:
+                    p.grad.mul_(self.scale)
+
+    def _offer(self, value: float) -> None:
+        """Keep the parameters if they are the best so far."""
+        if value < self.best:
+            self.best, self.best_step = value, self.step
+            self.best_state = _copied(self.module)
+
+    # Batches
+
+    def _next_batch(self) -> Any:
+        if self.batches is None:
+            return None
+        if self.iterator is None:
+            self._start_pass()
+        assert self.iterator is not None
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            self._end_pass()
+            self._start_pass()
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            fail("batches", "hold a batch, and run anew for each pass", "is empty, or an iterator that has ended")
+
+    def _start_pass(self) -> None:
+        assert self.batches is not None
+        self.pass_start, self.pass_values = files.random_states(), []
+        self.iterator = iter(self.batches)
+
+    def _end_pass(self) -> None:
+        if self.pass_values:
+            self._offer(sum(self.pass_values) / len(self.pass_values))
+
+    # Before and after
+
+    def at(self) -> Progress:
+        history = self.history
+        return Progress(
+            step=self.step,
+            steps=self.steps,
+            value=history.values[-1],
+            best=self.best,
+            gradient_norm=history.gradient_norms[-1],
+            learning_rate=history.learning_rates[-1],
+            evaluations=self.evaluations,
+            seconds=self.seconds,
+            module=self.module,
+        )
+
+    def look_at_the_end(self) -> None:
+        """The value after the last step, or the mean over a pass that did not end."""
+        if self.batches is not None:
+            self._end_pass()
+        elif self.memo is None or not _same(self.memo["parameters"], self.parameters):
+            with torch.no_grad(), contextlib.suppress(PropagationError):
+                value = float(self.objective(self.module))
+                self._offer(value if math.isfinite(value) else math.inf)
+
+    def restore(self) -> None:
+        """Put the best parameters into the module."""
+        self.module.load_state_dict(self.best_state)
+
+    def verified(self) -> float | None:
+        """The best value at twice the resolution of every layer, or None."""
+        kept = [
+            (layer, layer.resolution) for _, layer in files.propagators(self.module) if layer.resolution is not None
+        ]
+        if not kept or self.batches is not None:
+            return None
+        try:
+            for layer, at in kept:
+                layer.resolution = at.doubled()
+            with torch.no_grad():
+                value = float(self.objective(self.module))
+        finally:
+            for layer, at in kept:
+                layer.resolution = at
+        gained = abs(self.history.values[0] - self.best) if self.history.values else 0.0
+        if abs(value - self.best) > 0.01 * max(gained, 1e-9 * abs(self.best)):
+            text = (
+                f"The objective is {self.best:.6g} at {kept[0][1]} and {value:.6g} at twice that: the fit has used an "
+                "error of the grid, start it again from here with a finer `resolution` or a smaller `tol`."
+            )
+            warn(text, ResolutionWarning)
+        return value
+
+    # Checkpoints
+
+    def save(self, path: Path) -> None:
+        files.save(path, {
+            "optimizer_class": type(self.optimizer).__name__,
+            "module": self.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else _plain(self.scheduler.state_dict()),
+            "history": vars(self.history),
+            "numbers": [self.step, self.evaluations, self.best_step, self.best, self.scale, self.seconds],
+            "best": self.best_state,
+            "memo": self.memo,
+            "guard": self.guard.state(),
+            "pass": [self.pass_start, self.pass_values],
+            "random": files.random_states(),
+            "resolutions": files.resolutions(self.module),
+        })  # fmt: skip
+
+    def resume(self, path: Path) -> None:
+        content = files.load(path)
+        if content is None:
+            if not path.parent.is_dir():
+                fail("checkpoint", "lie in a folder that exists", f"is {path}")
+            return
+        own = {name: tuple(value.shape) for name, value in self.module.state_dict().items()}
+        kind, known = type(self.optimizer).__name__, content["optimizer_class"]
+        if own != {name: tuple(value.shape) for name, value in content["module"].items()} or kind != known:
+            raise ProblemError(
+                f"Argument `checkpoint` must be of this module and optimiser, but {path} is of another one ({known}): "
+                "move it away to start anew."
+            )
+        self.module.load_state_dict(content["module"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        if self.scheduler is not None and content["scheduler"] is not None:
+            self.scheduler.load_state_dict(content["scheduler"])
+        self.history = History(**content["history"])
+        self.step, self.evaluations, self.best_step, self.best, self.scale, self.earlier = content["numbers"]
+        self.best_state, self.memo = content["best"], content["memo"]
+        self.guard.load(content["guard"])
+        files.set_resolutions(self.module, content["resolutions"])
+        start, done = content["pass"]
+        if start is not None:
+            files.set_random_states(start)
+            self._start_pass()
+            assert self.iterator is not None
+            for _ in done:
+                next(self.iterator)
+            self.pass_values = done
+        files.set_random_states(content["random"])
+        self.begin = clock.perf_counter()
+
+
+def make_optimizer(optimizer: Any, parameters: list[torch.Tensor], learning_rate: float | None) -> Optimizer:
+    """The optimiser that a name, a class or a function of the parameters stands for, or the one that is given."""
+    if isinstance(optimizer, Optimizer):
+        if learning_rate is not None:
+            fail("learning_rate", "be absent where an optimiser is given that has its own", f"is {learning_rate:g}")
+        return optimizer
+    if learning_rate is not None and not (math.isfinite(learning_rate) and learning_rate > 0):
+        fail("learning_rate", "be positive", f"is {learning_rate!r}")
+    if isinstance(optimizer, str):
+        known = {
+            name.lower(): one
+            for name, one in vars(torch.optim).items()
+            if isinstance(one, type) and issubclass(one, Optimizer) and one is not Optimizer
+        }
+        if optimizer.lower() not in known:
+            fail("optimizer", f"be one of {', '.join(sorted(known))}, a class or a function", f'is "{optimizer}"')
+        optimizer = known[optimizer.lower()]
+    options: dict[str, Any] = {} if learning_rate is None else {"lr": learning_rate}
+    if optimizer is torch.optim.LBFGS:
+        options |= dict(max_iter=1, max_eval=25, tolerance_grad=0.0, tolerance_change=0.0, history_size=20)
+        options |= dict(line_search_fn="strong_wolfe")
+    if not callable(optimizer):
+        fail("optimizer", "be a name, a class, a function of the parameters or an optimiser", f"is {optimizer!r}")
+    if options and not isinstance(optimizer, type):
+        fail("learning_rate", "be set by the function that makes the optimiser", f"is {learning_rate:g}")
+    made = optimizer(parameters, **options)
+    if not isinstance(made, Optimizer):
+        fail("optimizer", "return a torch.optim.Optimizer", f"returned {made!r}")
+    return made
+
+
+def _copied(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: copy.deepcopy(value) for name, value in module.state_dict().items()}
+
+
+def _same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b.detach()) for a, b in zip(first, second, strict=True))
+
+
+def _check_loss(loss: Any) -> None:
+    wrong = None
+    if not isinstance(loss, torch.Tensor):
+        wrong = f"a {type(loss).__name__}"
+    elif loss.numel() != 1 or loss.is_complex():
+        wrong = f"one of shape {tuple(loss.shape)} and {loss.dtype}"
+    elif not loss.requires_grad:
+        wrong = "one that does not depend on any parameter"
+    if wrong is not None:
+        fail("objective", "return a real scalar tensor that depends on the module's parameters", f"returned {wrong}")
+
+
+def _plain(state: dict[str, Any]) -> dict[str, Any]:
+    """The part of a scheduler's state that is numbers; functions are made anew."""
+    kinds = (int, float, str, list, tuple, type(None))
+    return {name: value for name, value in state.items() if isinstance(value, kinds)}

@@ -1,0 +1,273 @@
+"""The training loop: any torch optimiser on any objective of a module, with nothing lost on the way."""
+
+import copy
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from jax_kernel.errors import DivergenceWarning
+from jax_kernel.parameters import fail
+
+from .loop import Diverged, History, Loop, Objective, Progress
+from .progress import Bar, interruptible
+
+DECADES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a fit found; the module itself holds the best parameters.
+
+    Attributes:
+        value: the smallest value of the objective; with `batches`, its mean over the best pass.
+        step: number of updates of the parameters that gave it.
+        history: of all steps.
+        evaluations: of the objective with its gradient.
+        seconds: in all.
+        stopped: "steps", "target", "patience", "callback", "interrupted", "converged" or "diverged".
+        verified: the value at twice the resolution of every layer, or None where there is none to double.
+        diverging: what the guard saw, or None.
+    """
+
+    value: float
+    step: int
+    history: History
+    evaluations: int
+    seconds: float
+    stopped: str
+    verified: float | None
+    diverging: str | None
+
+    def __str__(self) -> str:
+        count = len(self.history.values)
+        verified = "" if self.verified is None else f", {self.verified:.6g} at twice the resolution"
+        lines = [
+            f"Fit: {self.value:.6g} after {self.step} of {count} steps{verified}",
+            f"  stopped by {self.stopped}; {self.evaluations} evaluations, {self.seconds:.1f} s",
+        ]
+        return "\n".join(lines if self.diverging is None else [*lines, f"  {self.diverging}"])
+
+
+def fit(
+    module: nn.Module,
+    objective: Objective,
+    *,
+    steps: int = 100,
+    optimizer: Any = "adam",
+    learning_rate: float | None = None,
+    scheduler: Any = None,
+    batches: Iterable[Any] | None = None,
+    max_grad_norm: float | None = None,
+    target: float | None = None,
+    patience: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    verify: bool = True,
+    guard: bool = True,
+    progress: bool | Callable[[float], str] = True,
+    callbacks: Iterable[Callable[[Progress], bool | None]] = (),
+) -> Fit:
+    """Minimise an objective of a module's parameters by gradient steps; the module is left with the best ones.
+
+    The best parameters of all evaluations are kept, Ctrl-C ends the fit after the step at hand with the best so far,
+    and whatever the objective raises leaves them in the module, too.
+
+    Gradients that are tiny everywhere, as of an efficiency of 1e-9, are scaled by a constant factor for optimisers that
+    do not mind (Adam and its kin without weight decay, and L-BFGS), whose own thresholds would take them for zero.
+    L-BFGS starts anew from the steepest descent where a step does not move it, and trial steps of its line search at
+    which the medium cannot be resolved count as bad, not as errors.
+
+    Args:
+        module: what is trained. A `TorchPropagator` should be a part of it (`Driven` joins controls and a layer), so
+            that its resolution is verified, and kept in checkpoints.
+        objective: a function of the module (and of a batch, with `batches`) that returns the real scalar to minimise.
+        steps: updates of the parameters.
+        optimizer: name of one in `torch.optim` ("adam", "lbfgs", …), its class, a function of the parameters that
+            returns one, or one. "lbfgs" is torch's with a strong Wolfe line search, a step of `fit` being one of its
+            iterations.
+        learning_rate: of an optimiser given by name or class; torch's own default without; see `learning_rate_scan`.
+        scheduler: "cosine" (to 0 over the steps), or a function of the optimiser that returns a scheduler of torch.
+        batches: what the objective's second argument runs over, such as a DataLoader, again and again.
+        max_grad_norm: norm to which longer gradients are cut.
+        target: value at which the fit ends.
+        patience: steps without a new best value after which it ends.
+        checkpoint: a file that is written after every step, whole or not at all, so that a process that is killed loses
+            one step at most. Where it exists, the fit goes on from it, and every later number is to the bit that of a
+            run without a break, as long as the objective's randomness is that of torch, NumPy and `random`. Move it
+            away to start anew.
+        verify: whether the best value is computed again at twice the resolution of every layer in the module, with a
+            `ResolutionWarning` where the difference is more than a hundredth of what the fit has gained.
+        guard: whether to watch for a fit that runs away or has become chaotic, with a `DivergenceWarning`; see `Guard`.
+        progress: whether to show a bar with the time to come; or a function that says what to show of a value.
+        callbacks: called with a `Progress` after each step; one that returns True ends the fit.
+
+    Returns:
+        A `Fit`.
+
+    Raises:
+        ProblemError: an argument breaks a rule.
+
+    Example:
+        >>> import torch
+        >>> from torch_clerq import Problem, TorchPropagator, fit
+        >>> problem = Problem.from_dict({
+        ...     "system": {"num_states": 2, "decays": [{"rate": 1.0, "channels": [[0, 1]]}], "fields": [
+        ...         {"coupled_levels": [[0, 1]], "rabi_freq": 1e-3, "rabi_freq_t_func": "ramp_on",
+        ...          "rabi_freq_t_args": {"ampl": 1.0, "on": 1.0, "fwhm": 0.5}}]},
+        ...     "t_max": 8.0, "interaction_strengths": [1.0]})
+        >>> medium = TorchPropagator(problem, trainable=("interaction_strengths",), dtype=torch.float64)
+        >>> def squared_error(medium):  # half of the amplitude is to leave
+        ...     fields = medium()
+        ...     return ((fields[0, -1, -1] / fields[0, 0, -1]).abs() - 0.5) ** 2
+        >>> found = fit(medium, squared_error, optimizer="lbfgs", steps=20, target=1e-14, progress=False)
+        >>> found.stopped, round(medium.interaction_strengths.item(), 4)  # Beer–Lambert: ln(2)/2
+        ('target', 0.3466)
+    """
+    if not isinstance(module, nn.Module):
+        fail("module", "be an nn.Module", f"is {module!r}")
+    if not callable(objective):
+        fail("objective", "be a function of the module", f"is {objective!r}")
+    for name, count in (("steps", steps), ("patience", patience)):
+        if count is not None and (not isinstance(count, int) or count < 1):
+            fail(name, "be an integer of at least 1", f"is {count!r}")
+    loop = Loop(module, objective, steps, batches, max_grad_norm, guard)
+    loop.equip(optimizer, learning_rate, scheduler)
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        loop.resume(path)
+    describe = progress if callable(progress) else "value {:.4g}".format
+    promise = "the best so far will be kept"
+    stopped = "steps"
+    with interruptible(promise) as interrupted, Bar(steps, describe, quiet=not progress, done=loop.step) as bar:
+        while loop.step < steps:
+            try:
+                moved = loop.advance()
+            except Diverged as trouble:
+                loop.restore()
+                stopped = "diverged"
+                loop.guard.say(f"{trouble}")
+                break
+            except BaseException as error:
+                loop.restore()
+                error.add_note(f"The module holds the best parameters of the {loop.step} steps before this error.")
+                raise
+            if path is not None:
+                loop.save(path)
+            at = loop.at()
+            bar(loop.step, at.value)
+            asked = [bool(callback(at)) for callback in callbacks]
+            reasons = {
+                "interrupted": interrupted(),
+                "callback": any(asked),
+                "target": target is not None and loop.best <= target,
+                "converged": not moved,
+                "patience": patience is not None and loop.step - loop.best_step >= patience,
+            }
+            ended = [reason for reason, given in reasons.items() if given]
+            if ended:
+                stopped = ended[0]
+                break
+    if stopped != "diverged":
+        loop.look_at_the_end()
+    loop.restore()
+    verified = loop.verified() if verify and stopped != "interrupted" else None
+    return Fit(
+        value=loop.best,
+        step=loop.best_step,
+        history=loop.history,
+        evaluations=loop.evaluations,
+        seconds=loop.seconds,
+        stopped=stopped,
+        verified=verified,
+        diverging=loop.guard.said,
+    )
+
+
+@dataclass(frozen=True)
+class LearningRateScan:
+    """What some steps at each of several learning rates have reached.
+
+    Attributes:
+        learning_rates: ascending.
+        values: smallest value of the objective at each.
+        verdicts: "diverges", "slow" or "descends".
+        start: value before the first step.
+        best: the rate that reached the smallest value of those that descend, or None.
+    """
+
+    learning_rates: tuple[float, ...]
+    values: tuple[float, ...]
+    verdicts: tuple[str, ...]
+    start: float
+    best: float | None
+
+    def __str__(self) -> str:
+        lines = [f"learning rate    smallest value (from {self.start:.6g})"]
+        for rate, value, verdict in zip(self.learning_rates, self.values, self.verdicts, strict=True):
+            mark = "  <- fastest" if rate == self.best else ""
+            lines.append(f"{rate:13.3g}    {value:14.6g}  {verdict}{mark}")
+        return "\n".join(lines)
+
+
+def learning_rate_scan(
+    module: nn.Module,
+    objective: Objective,
+    *,
+    learning_rates: Sequence[float] = DECADES,
+    steps: int = 20,
+    optimizer: Any = "adam",
+) -> LearningRateScan:
+    """Try learning rates on copies of a module, to find the range that descends and is not slow.
+
+    Args:
+        module: what is to be trained; it stays as it is.
+        objective: as in `fit`.
+        learning_rates: what is tried, positive.
+        steps: of each.
+        optimizer: a name or a class, as in `fit`.
+
+    Returns:
+        A `LearningRateScan`. A rate diverges where the guard of `fit` says so, the value is not finite or the last
+        value is above the first; it is slow where it gains less than a tenth of what the best one gains.
+
+    Raises:
+        ProblemError: an argument breaks a rule.
+
+    Example:
+        >>> import torch
+        >>> from torch_clerq import learning_rate_scan
+        >>> bowl = torch.nn.Linear(1, 1, bias=False)
+        >>> _ = torch.nn.init.constant_(bowl.weight, 1.0)
+        >>> scan = learning_rate_scan(bowl, lambda bowl: bowl.weight.square().sum(), optimizer="sgd",
+        ...                           learning_rates=(1e-3, 0.1, 2.0))
+        >>> scan.verdicts, scan.best
+        (('slow', 'descends', 'diverges'), 0.1)
+    """
+    rates = tuple(sorted(float(rate) for rate in learning_rates))
+    if not rates or not rates[0] > 0:
+        fail("learning_rates", "be positive numbers, at least one", f"is {learning_rates!r}")
+    with torch.no_grad():
+        start = float(objective(module))  # a layer that has yet to find its resolution finds it here, once for all
+    values, diverges = [], []
+    for rate in rates:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DivergenceWarning)
+            found = fit(
+                copy.deepcopy(module), objective, steps=steps, optimizer=optimizer, learning_rate=rate,
+                verify=False, progress=False,
+            )  # fmt: skip
+        values.append(found.value)
+        diverges.append(found.diverging is not None or found.history.values[-1] > start)
+    gains = [0.0 if bad else start - value for bad, value in zip(diverges, values, strict=True)]
+    most = max(gains)
+    verdicts = tuple(
+        "diverges" if bad else "slow" if gain < 0.1 * most or most <= 0 else "descends"
+        for bad, gain in zip(diverges, gains, strict=True)
+    )
+    best = rates[gains.index(most)] if most > 0 else None
+    return LearningRateScan(rates, tuple(values), verdicts, start, best)
