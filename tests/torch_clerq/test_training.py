@@ -255,8 +255,11 @@ def test_a_killed_process_goes_on_to_the_bit(kind, tmp_path):
         assert process.returncode == (0 if stop is None else -signal.SIGKILL), err
     whole.communicate(timeout=300)
     assert whole.returncode == 0
-    assert sorted(set(seen)) == list(range(1, STEPS + 1))
-    assert len(seen) <= STEPS + 3 * 3  # what it printed before the signal arrived was not lost, or done again
+    assert seen[-1] == STEPS
+    assert (
+        len(set(range(1, STEPS + 1)) - set(seen)) <= 3
+    )  # a step may be saved and not yet printed when the signal comes
+    assert all(later - before in (1, 2) for before, later in itertools.pairwise(seen))  # none was lost
     a, b = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "killed"))
     assert a["history"] == b["history"]
     assert a["value"] == b["value"]
