@@ -372,7 +372,7 @@ def make_optimizer(optimizer: Any, parameters: list[torch.Tensor], learning_rate
         optimizer = known[optimizer.lower()]
     options: dict[str, Any] = {} if learning_rate is None else {"lr": learning_rate}
     if optimizer is torch.optim.LBFGS:
-        options |= dict(max_iter=1, max_eval=25, tolerance_grad=0.0, tolerance_change=0.0, history_size=20)
+        options |= dict(max_iter=1, max_eval=25, tolerance_grad=0.0, tolerance_change=0.0, history_size=50)
         options |= dict(line_search_fn="strong_wolfe")
     if not callable(optimizer):
         fail("optimizer", "be a name, a class, a function of the parameters or an optimiser", f"is {optimizer!r}")
