@@ -14,15 +14,8 @@ from scipy.interpolate import CubicSpline
 from tests.conftest import ROOT, SHARED, two_level
 from torch_clerq import Problem, ProblemError, Resolution, Solution, TorchPropagator
 from torch_clerq.design import Design, Gate, read
-from torch_clerq.objectives import (
-    energy,
-    log_energy,
-    log_retrieval_efficiency,
-    memory_limit,
-    optical_depth,
-    retrieval_efficiency,
-    storage_limit,
-)
+from torch_clerq.limits import memory_limit, optical_depth, storage_limit
+from torch_clerq.objectives import energy, log_energy, log_retrieval_efficiency, retrieval_efficiency
 from torch_clerq.plotting import design_figure, zt_map
 
 MEMORY = ROOT / "examples" / "memory.json"
