@@ -340,9 +340,7 @@ class Sampled(LinearBasis):
         array([0.  , 0.25, 1.  , 2.25, 4.  , 6.25, 9.  ], dtype=float32)
     """
 
-    def __init__(
-        self, time: torch.Tensor, samples: Any, *, at: torch.Tensor | None = None, complex: bool = False
-    ):
+    def __init__(self, time: torch.Tensor, samples: Any, *, at: torch.Tensor | None = None, complex: bool = False):
         check_time(time)
         if at is None:
             functions = torch.eye(len(time), dtype=torch.float64)

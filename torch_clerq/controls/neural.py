@@ -72,8 +72,8 @@ class Neural(Waveform):
     def _hidden(self) -> torch.Tensor:
         """The activations of the last hidden layer, shape (*batch, time, width)."""
         x = self.features
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = torch.tanh(x @ weight.mT + bias[..., None, :])
+        for k in range(len(self.hidden)):  # a slice would be a list of new parameters
+            x = torch.tanh(x @ self.weights[k].mT + self.biases[k][..., None, :])
         return x
 
     def forward(self) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """What every waveform is, and how one is fitted to samples."""
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -11,6 +12,12 @@ from jax_kernel.parameters import fail
 
 from ..functional import to_tensor
 from ..parametrised import ComplexModule
+
+LEAST = 1e-28
+"""Mean square misfit at which a fit is at the rounding of float64."""
+
+ROUND = 100
+"""Steps of L-BFGS before it takes a new unit of the misfit."""
 
 
 class Waveform(ComplexModule, ABC):
@@ -145,36 +152,50 @@ def _lstsq(columns: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return solved.to(rows.device)
 
 
+@torch.enable_grad()
 def _polish(waveform: Waveform, target: torch.Tensor, steps: int) -> None:
-    """Minimise the misfit from where a waveform is, in units of each parameter's own size."""
+    """Minimise the misfit from where a waveform is, in units of each parameter's own size.
+
+    In rounds, each in units of the misfit that it starts from: torch's L-BFGS learns nothing from a step whose change
+    of the gradient times the step is below 1e-10, and would stall where the misfit is small.
+    """
     named = {name: value for name, value in waveform.named_parameters() if value.requires_grad}
     sizes = {name: value.detach().abs().amax() for name, value in named.items()}
     sizes = {name: torch.where(size > 0, size, 1) for name, size in sizes.items()}
-    free = {name: (value.detach() / sizes[name]).requires_grad_() for name, value in named.items()}
-    best, kept = torch.inf, {name: value.detach().clone() for name, value in free.items()}
-    if not free:
+    if not named:
         return
-    optimiser = torch.optim.LBFGS(
-        free.values(), max_iter=steps, history_size=50, tolerance_grad=1e-14, tolerance_change=1e-28,
-        line_search_fn="strong_wolfe",
-    )  # fmt: skip
+    free = {name: (value.detach() / sizes[name]).requires_grad_() for name, value in named.items()}
+    kept: dict[str, torch.Tensor] = {}
+    best = unit = math.inf
 
     def closure():
         nonlocal best
-        optimiser.zero_grad()
+        for value in free.values():
+            value.grad = None
         values = {name: value * sizes[name] for name, value in free.items()}
         loss = misfit(torch.func.functional_call(waveform, values, ()), target).sum()
         if loss.item() < best:
             best = loss.item()
             kept.update({name: value.detach().clone() for name, value in free.items()})
+        loss = loss / unit
         loss.backward()
         return loss
 
-    with torch.enable_grad():
+    closure()
+    while steps > 0 and LEAST < best < 0.9 * unit:
+        unit = best
+        optimiser = torch.optim.LBFGS(
+            list(free.values()), max_iter=min(steps, ROUND), history_size=50, tolerance_grad=1e-12,
+            tolerance_change=1e-12, line_search_fn="strong_wolfe",
+        )  # fmt: skip
         optimiser.step(closure)
+        steps -= ROUND
+        with torch.no_grad():
+            for name, value in free.items():
+                value.copy_(kept[name])
     with torch.no_grad():
-        for name, value in named.items():
-            value.copy_(kept[name] * sizes[name])
+        for name, value in kept.items():
+            named[name].copy_(value * sizes[name])
 
 
 def check_time(time: Any, *, uniform: bool = False) -> torch.Tensor:
