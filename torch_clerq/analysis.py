@@ -263,7 +263,9 @@ def interpolate(grid: torch.Tensor, values: torch.Tensor, at: torch.Tensor) -> t
     knots = grid.detach().cpu().double().numpy()
     to_slopes = CubicSpline(knots, torch.eye(len(knots), dtype=torch.float64).numpy())(knots, 1)
     slopes = values @ torch.as_tensor(to_slopes.T, dtype=values.dtype, device=values.device)
-    left = (torch.searchsorted(grid.detach(), at.detach().contiguous(), right=True) - 1).clamp(0, len(knots) - 2)
+    left = (torch.searchsorted(grid.detach().contiguous(), at.detach().contiguous(), right=True) - 1).clamp(
+        0, len(knots) - 2
+    )
     step = grid.diff()[left]
     x = (at - grid[left]) / step
 
