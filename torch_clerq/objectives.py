@@ -6,6 +6,7 @@ without the difference. Maximise efficiencies, minimise penalties; all are of sh
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -24,7 +25,7 @@ def log_energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None =
         after: start of the integral, by default that of the grid.
 
     Returns:
-        The logarithm, shape (*batch,); of a dark field that of the smallest normal number, with gradient 0.
+        The logarithm, shape (*batch,); of a dark field finite and far below that of any other, with gradient 0.
 
     Example:
         >>> import torch
@@ -149,8 +150,8 @@ def storage_efficiency(
 ) -> torch.Tensor:
     """Excitations in the spin wave at a time per photon that enters, ∫N|ρ_ab|² dz / ((π/2g)∫|Ω|² dt).
 
-    `torch_clerq.analysis.stored_excitations` per `photon_number` at the entrance; for weak light it is the efficiency of
-    storage. Source: Gorshkov, André, Lukin and Sørensen, Phys. Rev. A 76, 033805 (2007).
+    `torch_clerq.analysis.stored_excitations` per `photon_number` at the entrance; for weak light it is the efficiency
+    of storage. Source: Gorshkov, André, Lukin and Sørensen, Phys. Rev. A 76, 033805 (2007).
 
     Args:
         fields: cyclic, shape (*batch, field, z, time).
@@ -329,7 +330,7 @@ def spectral_overlap(field: torch.Tensor, target: torch.Tensor, time: torch.Tens
         >>> round(spectral_overlap(early, late, time).item(), 4)
         1.0
     """
-    return pulse_fidelity(*_spectra(field, target), freq_list(time))
+    return pulse_fidelity(_modulus(field), _modulus(target), freq_list(time))
 
 
 def log_spectral_overlap(field: torch.Tensor, target: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
@@ -340,16 +341,16 @@ def log_spectral_overlap(field: torch.Tensor, target: torch.Tensor, time: torch.
         >>> time = torch.linspace(-10.0, 10.0, 201)
         >>> pulse = torch.exp(-(time**2))
         >>> round(log_spectral_overlap(pulse, pulse * torch.exp(8j * time), time).item(), 2)  # shifted by 8/2π
-        -32.0
+        -16.0
     """
-    return log_pulse_fidelity(*_spectra(field, target), freq_list(time))
+    return log_pulse_fidelity(_modulus(field), _modulus(target), freq_list(time))
 
 
-def _spectra(field: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
-    return [spectrum(_unit(pulse)[0]).abs() for pulse in (field, target)]
+def _modulus(field: torch.Tensor) -> torch.Tensor:
+    return spectrum(_unit(field)[0]).abs()
 
 
-def population_transfer(density_matrix: torch.Tensor, path: torch.Tensor, levels: list[int]) -> torch.Tensor:
+def population_transfer(density_matrix: torch.Tensor, path: torch.Tensor, levels: Sequence[int]) -> torch.Tensor:
     """The share of all atoms that is in some levels at the end, ∫N Σρ_aa dz/∫N dz.
 
     Args:
@@ -374,7 +375,7 @@ def population_transfer(density_matrix: torch.Tensor, path: torch.Tensor, levels
     return (populations(density_matrix, levels)[..., -1] * integration_weights(path)).sum(-1) / path[-1]
 
 
-def log_population_transfer(density_matrix: torch.Tensor, path: torch.Tensor, levels: list[int]) -> torch.Tensor:
+def log_population_transfer(density_matrix: torch.Tensor, path: torch.Tensor, levels: Sequence[int]) -> torch.Tensor:
     """The natural logarithm of `population_transfer`, with the same arguments.
 
     What is missing from 1 is the transfer to all other levels: minimise this one for those.
