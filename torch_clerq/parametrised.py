@@ -82,7 +82,7 @@ class Parametrised(ComplexModule):
             if value.shape not in ((), target.shape):
                 fail(name, f"have shape {tuple(target.shape)}", f"has shape {tuple(value.shape)}")
             if value.is_complex() and not target.is_complex():
-                fail(name, "be real, as it is in the problem", f"has dtype {value.dtype}")
+                fail(name, "be real, as it was at the start", f"has dtype {value.dtype}")
             with torch.no_grad():
                 value = value.to(target.dtype)
                 target.copy_(value if parametrisation is None else parametrisation.raw(value))
