@@ -491,6 +491,12 @@ def test_a_dark_field_is_fitted_too():
     assert left[1] == 0
 
 
+def test_a_weak_waveform_is_fitted_in_single_precision():
+    waveform = GaussianBasis(TIME.float(), 5, (2.0, 8.0))
+    assert 0.1 < waveform.fit_to(1e-25 * OTHER.float()) < 0.5  # of a target whose square underflows
+    assert waveform().abs().max() > 1e-26
+
+
 def test_phases_are_followed_through_turns():
     chirp = torch.exp(-((TIME - 5) ** 2) / 4 + 3j * (TIME - 5) ** 2)
     waveform = Polar(GaussianBasis(TIME, 21, ALL), BSpline(TIME, 9, ALL))

@@ -71,7 +71,7 @@ class Waveform(ComplexModule, ABC):
         with torch.no_grad():
             for parameter, found in zip(self.parameters(), best.parameters(), strict=True):
                 parameter.copy_(found)
-            return misfit(self(), target.to(own.dtype)).sqrt()
+            return misfit(self().to(target.dtype), target).sqrt().to(own.dtype.to_real())
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
         """Set the parameters near those of a target of the waveform's own shape, in place.
