@@ -178,7 +178,8 @@ class Keys:
         return [Keys(item, f"{self.path}.{key}[{i}]", allowed) for i, item in enumerate(self.sequence(key))]
 
 
-def _read_envelope(keys: Keys, name_key: str, args_key: str) -> Envelope:
+def read_envelope(keys: Keys, name_key: str, args_key: str) -> Envelope:
+    """The envelope whose name and arguments stand under two keys."""
     name = keys.text(name_key, "square")
     if name not in _ENVELOPES:
         keys.fail(name_key, f"be one of {', '.join(_ENVELOPES)}", f"is {show(name)}{suggestion(name, _ENVELOPES)}")
@@ -211,7 +212,7 @@ def _read_envelope(keys: Keys, name_key: str, args_key: str) -> Envelope:
 
 
 def _read_density(keys: Keys, z_min: float, z_max: float) -> Envelope:
-    envelope = _read_envelope(keys, "num_density_z_func", "num_density_z_args")
+    envelope = read_envelope(keys, "num_density_z_func", "num_density_z_args")
     args = dict(envelope.args)
     path = "num_density_z_args"
     for word in ("ampl", "n_pi"):
@@ -249,7 +250,7 @@ def _read_field(keys: Keys, levels: int) -> Field:
         counter_propagating=counter,
         factor_doppler_shift=doppler_factor,
         rabi_freq=keys.number("rabi_freq", 1.0, may_be_complex=True),
-        envelope=_read_envelope(keys, "rabi_freq_t_func", "rabi_freq_t_args"),
+        envelope=read_envelope(keys, "rabi_freq_t_func", "rabi_freq_t_args"),
     )
 
 

@@ -2,24 +2,16 @@
 
 import re
 import tomllib
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests import markdown
+from tests.conftest import ROOT
+
 README = (ROOT / "README.md").read_text()
 
 
 def test_python_blocks_print_what_is_written(capsys):
-    blocks = re.findall(r"```(python)?\n(.*?)```", README, flags=re.S)
-    namespace: dict = {}
-    ran = 0
-    for (kind, text), following in zip(blocks, [*blocks[1:], ("python", "")], strict=True):
-        if kind == "python":
-            exec(compile(text, "README.md", "exec"), namespace)  # the README is our own
-            printed = capsys.readouterr().out
-            assert printed == ("" if following[0] == "python" else following[1])
-            ran += 1
-    assert ran >= 2
-    first = next(text for kind, text in blocks if kind == "python")
+    first, *others = markdown.run(ROOT / "README.md", capsys)
+    assert others
     assert len([line for line in first.splitlines() if line.strip()]) <= 16
 
 

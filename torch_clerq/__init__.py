@@ -20,7 +20,7 @@ from jax_kernel.solution import Solution
 from .bridge import clear_cache, jax2torch, jax_function
 from .cache import use_compilation_cache
 from .functional import propagate
-from .parametrisations import Interval, Parametrisation, Positive
+from .parametrisations import Interval, Parametrisation, Positive, Simplex
 from .propagator import Driven, TorchPropagator
 from .training import Fit, fit, learning_rate_scan
 
@@ -43,6 +43,7 @@ __all__ = [
     "ResolutionError",
     "ResolutionWarning",
     "Sharding",
+    "Simplex",
     "Solution",
     "TorchPropagator",
     "WindowWarning",

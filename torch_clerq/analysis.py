@@ -14,8 +14,6 @@ from jax_kernel.errors import ProblemError
 from jax_kernel.parameters import fail
 from jax_kernel.problem import Problem
 
-from .objectives import energy
-
 
 def pulse_area(fields: torch.Tensor, time: torch.Tensor, *, part: str = "abs") -> torch.Tensor:
     """The pulse area 2π∫|Ω| dt, or 2π∫Re Ω dt, by the trapezoidal rule.
@@ -45,6 +43,49 @@ def pulse_area(fields: torch.Tensor, time: torch.Tensor, *, part: str = "abs") -
         fail("part", 'be "abs" or "real"', f"is {part!r}")
     envelope = fields.abs() if part == "abs" else fields.real
     return 2 * math.pi * torch.trapezoid(envelope, time)
+
+
+def energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None = None) -> torch.Tensor:
+    """∫|Ω|² dt by the trapezoidal rule, to which the energy of a pulse on a resonant transition is proportional.
+
+    Args:
+        field: complex or real envelope, cyclic, shape (*batch, time).
+        time: its time grid, shape (time,).
+        after: start of the integral, by default that of the grid; may fall between two times.
+
+    Returns:
+        The energy, cyclic squared times time, shape (*batch,).
+
+    Example:
+        >>> import torch
+        >>> time = torch.linspace(0.0, 2.0, 5)
+        >>> energy(torch.full((5,), 3.0), time).item(), energy(torch.full((5,), 3.0), time, after=0.75).item()
+        (18.0, 11.25)
+    """
+    return ((field * field.conj()).real * integration_weights(time, after)).sum(-1)
+
+
+def integration_weights(time: torch.Tensor, after: float | None = None) -> torch.Tensor:
+    """The weights of samples in ∫_after^end of the line through them: those of the trapezoidal rule, cut at a time.
+
+    Args:
+        time: the grid, increasing, shape (time,).
+        after: start of the integral, by default that of the grid; may fall between two times.
+
+    Returns:
+        In the unit of time, shape (time,).
+
+    Example:
+        >>> import torch
+        >>> integration_weights(torch.tensor([0.0, 1.0, 3.0])).tolist()
+        [0.5, 1.5, 1.0]
+    """
+    step = time.diff()
+    share = torch.ones_like(step) if after is None else ((time[1:] - after) / step).clamp(0, 1)
+    later = step * (share - share**2 / 2)
+    earlier = step * share - later
+    zero = torch.zeros_like(step[:1])
+    return torch.cat([earlier, zero]) + torch.cat([zero, later])
 
 
 def photon_number(fields: torch.Tensor, time: torch.Tensor, interaction_strengths: torch.Tensor) -> torch.Tensor:
@@ -222,7 +263,9 @@ def interpolate(grid: torch.Tensor, values: torch.Tensor, at: torch.Tensor) -> t
     knots = grid.detach().cpu().double().numpy()
     to_slopes = CubicSpline(knots, torch.eye(len(knots), dtype=torch.float64).numpy())(knots, 1)
     slopes = values @ torch.as_tensor(to_slopes.T, dtype=values.dtype, device=values.device)
-    left = (torch.searchsorted(grid.detach(), at.detach().contiguous(), right=True) - 1).clamp(0, len(knots) - 2)
+    left = (torch.searchsorted(grid.detach().contiguous(), at.detach().contiguous(), right=True) - 1).clamp(
+        0, len(knots) - 2
+    )
     step = grid.diff()[left]
     x = (at - grid[left]) / step
 

@@ -22,10 +22,11 @@ from jax_kernel.problem import Problem
 from jax_kernel.resolution import Resolution
 
 from . import plotting
+from .analysis import energy
 from .cache import use_compilation_cache
 from .design import Design, Trained, Verified, read
 from .files import write
-from .objectives import energy, optical_depth, storage_limit
+from .limits import optical_depth, storage_limit
 from .progress import Bar, interruptible
 from .propagator import TorchPropagator
 

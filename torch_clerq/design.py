@@ -31,7 +31,7 @@ from jax_kernel.reading import Keys, show
 from jax_kernel.resolution import Resolution
 from jax_kernel.solution import Solution
 
-from .controls import Bounded, Fields, Gated, GaussianBasis, Normalised, gate
+from .controls import Bounded, Fields, Gated, GaussianBasis, UnitEnergy, gate
 from .functional import check_resolution
 from .loop import Progress
 from .objectives import log_retrieval_efficiency
@@ -84,7 +84,7 @@ class FreeField:
             waveform = Bounded(waveform, *self.bounds)
         if self.gate is not None:
             waveform = Gated(waveform, gate(time, off=self.gate.off, on=self.gate.on, rise=self.gate.rise))
-        return waveform if self.energy is None else Normalised(waveform, time, self.energy)
+        return waveform if self.energy is None else UnitEnergy(waveform, time, self.energy)
 
 
 @dataclass(frozen=True)

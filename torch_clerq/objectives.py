@@ -1,50 +1,19 @@
-"""Objectives of pulse design, in logarithmic form where the quantity may be tiny, and the limits that physics sets.
+"""Objectives of pulse design and of training: efficiencies, fidelities, penalties.
 
-Source of the limits: Gorshkov, André, Lukin and Sørensen, Phys. Rev. A 76, 033805 (2007).
+An efficiency may start at 1e-9, where its own gradient is as small; its logarithm, `log_…`, has one of order one there,
+and is right where |Ω|² itself would underflow. What approaches 1 has a logarithm of what is missing from 1, computed
+without the difference. Maximise efficiencies, minimise penalties; all are of shape (*batch,).
 """
 
-from functools import lru_cache
+import math
+from collections.abc import Sequence
 
-import numpy as np
 import torch
-from scipy.special import ive
 
-from jax_kernel.doppler import level_damping_rates
-from jax_kernel.errors import ProblemError
-from jax_kernel.medium import optical_path
-from jax_kernel.problem import Problem
+from jax_kernel.parameters import fail
 
-RETRIEVALS = ("forward", "backward", "none")
-
-
-def energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None = None) -> torch.Tensor:
-    """∫|Ω|² dt by the trapezoidal rule, to which the energy of a pulse on a resonant transition is proportional.
-
-    Args:
-        field: complex or real envelope, cyclic, shape (*batch, time).
-        time: its time grid, shape (time,).
-        after: start of the integral, by default that of the grid; may fall between two times.
-
-    Returns:
-        The energy, cyclic squared times time, shape (*batch,).
-
-    Example:
-        >>> import torch
-        >>> time = torch.linspace(0.0, 2.0, 5)
-        >>> energy(torch.full((5,), 3.0), time).item(), energy(torch.full((5,), 3.0), time, after=0.75).item()
-        (18.0, 11.25)
-    """
-    return ((field * field.conj()).real * _weights(time, after)).sum(-1)
-
-
-def _weights(time: torch.Tensor, after: float | None) -> torch.Tensor:
-    """Weights of ∫_after^end of the line through the samples, shape (time,)."""
-    step = time.diff()
-    share = torch.ones_like(step) if after is None else ((time[1:] - after) / step).clamp(0, 1)
-    later = step * (share - share**2 / 2)
-    earlier = step * share - later
-    zero = torch.zeros_like(step[:1])
-    return torch.cat([earlier, zero]) + torch.cat([zero, later])
+from .analysis import energy, integration_weights, populations, spin_wave
+from .spectra import freq_list, spectrum
 
 
 def log_energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None = None) -> torch.Tensor:
@@ -56,7 +25,7 @@ def log_energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None =
         after: start of the integral, by default that of the grid.
 
     Returns:
-        The logarithm, shape (*batch,); of a dark field that of the smallest normal number, with gradient 0.
+        The logarithm, shape (*batch,); of a dark field finite and far below that of any other, with gradient 0.
 
     Example:
         >>> import torch
@@ -64,10 +33,20 @@ def log_energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None =
         >>> round(log_energy(torch.full((11,), 1e-30), time).item(), 2)  # in float32, where (1e-30)² is 0
         -138.16
     """
-    tiny = torch.finfo(field.dtype).tiny
-    late = field if after is None else field * (_weights(time, after) > 0)
-    scale = late.detach().abs().amax(-1, keepdim=True).clamp(min=tiny)
-    return energy(field / scale, time, after=after).clamp(min=tiny).log() + 2 * scale[..., 0].log()
+    late = field if after is None else field * (integration_weights(time, after) > 0)
+    unit, scale = _unit(late)
+    return _log(energy(unit, time, after=after)) + 2 * scale.log()
+
+
+def _unit(field: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A field per its largest modulus, so that its squares cannot underflow, and that modulus, shape (*batch,)."""
+    scale = field.detach().abs().amax(-1, keepdim=True).clamp(min=torch.finfo(field.dtype).tiny)
+    return field / scale, scale[..., 0]
+
+
+def _log(x: torch.Tensor) -> torch.Tensor:
+    """The logarithm, of nothing that of the smallest normal number, with gradient 0."""
+    return x.clamp(min=torch.finfo(x.dtype).tiny).log()
 
 
 def retrieval_efficiency(
@@ -79,7 +58,7 @@ def retrieval_efficiency(
         fields: what a `TorchPropagator` returns, cyclic, shape (*batch, field, z, time).
         time: its time grid, shape (time,).
         field: index of the stored field.
-        after: when retrieval begins; None counts the whole output, which makes it the transmission.
+        after: when retrieval begins; None counts the whole output, as `transmission` does.
         backward: whether the field enters at the last position, as a counter-propagating one does.
 
     Returns:
@@ -122,109 +101,343 @@ def log_retrieval_efficiency(
     return log_energy(light[..., end, :], time, after=after) - log_energy(light[..., entrance, :], time)
 
 
-def optical_depth(problem: Problem, field: int | str = 0) -> float | None:
-    """Optical depth (of intensity) of a field at rest and on resonance: 4gNLf²/γ.
-
-    γ is the sum of rate times factor² over the channels that leave either level of its pair.
+def transmission(fields: torch.Tensor, time: torch.Tensor, *, field: int = 0, backward: bool = False) -> torch.Tensor:
+    """Energy that leaves the medium per energy that entered it.
 
     Args:
-        problem: the medium.
-        field: index or label of a field on one pair of levels.
+        fields: what a `TorchPropagator` returns, cyclic, shape (*batch, field, z, time).
+        time: its time grid, shape (time,).
+        field: index of the field.
+        backward: whether the field enters at the last position, as a counter-propagating one does.
 
     Returns:
-        The optical depth, or None where the formula does not apply: several pairs, moving atoms, no decay, or a decay
-        operator of several elements.
+        Shape (*batch,).
+
+    Example:
+        >>> import torch
+        >>> fields = torch.stack([torch.ones(5), torch.full((5,), 0.5)])[None]
+        >>> round(transmission(fields, torch.linspace(0.0, 4.0, 5)).item(), 6)
+        0.25
+    """
+    return log_transmission(fields, time, field=field, backward=backward).exp()
+
+
+def log_transmission(
+    fields: torch.Tensor, time: torch.Tensor, *, field: int = 0, backward: bool = False
+) -> torch.Tensor:
+    """The natural logarithm of `transmission`, minus the optical depth of Beer and Lambert, with the same arguments.
+
+    Example:
+        >>> import torch
+        >>> fields = torch.stack([torch.ones(5), torch.full((5,), 1e-30)])[None]
+        >>> round(log_transmission(fields, torch.linspace(0.0, 4.0, 5)).item(), 2)
+        -138.16
+    """
+    return log_retrieval_efficiency(fields, time, field=field, backward=backward)
+
+
+def storage_efficiency(
+    fields: torch.Tensor,
+    density_matrix: torch.Tensor,
+    time: torch.Tensor,
+    *,
+    path: torch.Tensor,
+    interaction_strength: float | torch.Tensor,
+    coupled_levels: tuple[int, int],
+    at: float,
+    field: int = 0,
+    backward: bool = False,
+) -> torch.Tensor:
+    """Excitations in the spin wave at a time per photon that enters, ∫N|ρ_ab|² dz / ((π/2g)∫|Ω|² dt).
+
+    `torch_clerq.analysis.stored_excitations` per `photon_number` at the entrance; for weak light it is the efficiency
+    of storage. Source: Gorshkov, André, Lukin and Sørensen, Phys. Rev. A 76, 033805 (2007).
+
+    Args:
+        fields: cyclic, shape (*batch, field, z, time).
+        density_matrix: shape (*batch, z, time, level, level).
+        time: shape (time,).
+        path: ∫N dz from the entrance to each position, shape (z,): `jax_kernel.medium.optical_path`.
+        interaction_strength: g of the stored field, positive, cyclic frequency per length, a number or shape (*batch,).
+        coupled_levels: the pair (a, b) of the spin wave: of a Λ memory, the two lower levels.
+        at: when it is stored.
+        field: index of the stored field.
+        backward: whether the field enters at the last position.
+
+    Returns:
+        The efficiency, shape (*batch,).
 
     Raises:
-        ProblemError: there is no such field.
+        ProblemError: there is no such level, the time is outside of the window, or g is not positive.
 
     Example:
-        >>> from torch_clerq import Problem
-        >>> optical_depth(Problem.from_dict({
-        ...     "system": {"num_states": 2, "decays": [{"rate": 1.0, "channels": [[0, 1]]}],
-        ...                "fields": [{"coupled_levels": [[0, 1]]}]}, "interaction_strengths": [2.5]}))
-        10.0
+        >>> import math, torch
+        >>> time, path = torch.linspace(0.0, 1.0, 3), torch.tensor([0.0, 1.0])
+        >>> fields, states = torch.ones(1, 2, 3), torch.full((2, 3, 2, 2), 0.5)
+        >>> options = dict(path=path, interaction_strength=math.pi / 2, coupled_levels=(0, 1), at=1.0)
+        >>> round(storage_efficiency(fields, states, time, **options).item(), 6)
+        0.25
     """
-    k = problem.field_index(field)
-    light = problem.fields[k]
-    together = any(decay.operator is not None and np.count_nonzero(decay.operator) > 1 for decay in problem.decays)
-    if len(light.coupled_levels) != 1 or any(problem.doppler_shifts) or together:
-        return None
-    rate = sum(_rate(problem, level) for level in light.coupled_levels[0])
-    path = float(optical_path(problem)[-1])
-    return 4 * problem.interaction_strengths[k] * path * light.factors[0] ** 2 / rate if rate else None
+    return log_storage_efficiency(
+        fields, density_matrix, time, path=path, interaction_strength=interaction_strength,
+        coupled_levels=coupled_levels, at=at, field=field, backward=backward,
+    ).exp()  # fmt: skip
 
 
-def _rate(problem: Problem, level: int) -> float:
-    """Rate at which a level loses its coherence, dephasing included, cyclic."""
-    return float(level_damping_rates(problem)[level]) / np.pi
-
-
-def storage_limit(problem: Problem, field: int | str = 0) -> float | None:
-    """The largest efficiency of storing a weak field and retrieving it forward in a problem, whatever the pulses.
-
-    Args:
-        problem: a Λ memory.
-        field: index or label of the stored field.
-
-    Returns:
-        `memory_limit` at the problem's optical depth, or None where that limit is not the problem's: fewer than three
-        levels, moving atoms, several pairs, a spin that decays, or atoms that are not all in its lower level.
+def log_storage_efficiency(
+    fields: torch.Tensor,
+    density_matrix: torch.Tensor,
+    time: torch.Tensor,
+    *,
+    path: torch.Tensor,
+    interaction_strength: float | torch.Tensor,
+    coupled_levels: tuple[int, int],
+    at: float,
+    field: int = 0,
+    backward: bool = False,
+) -> torch.Tensor:
+    """The natural logarithm of `storage_efficiency`, with the same arguments.
 
     Example:
-        >>> from torch_clerq import Problem
-        >>> memory = Problem.from_dict({
-        ...     "system": {"num_states": 3, "decays": [{"rate": 1.0, "channels": [[0, 1]]}],
-        ...                "fields": [{"coupled_levels": [[0, 1]]}, {"coupled_levels": [[2, 1]]}]},
-        ...     "interaction_strengths": [6.25, 6.25]})
-        >>> round(storage_limit(memory), 5)
-        0.56898
+        >>> import math, torch
+        >>> time, path = torch.linspace(0.0, 1.0, 3), torch.tensor([0.0, 1.0])
+        >>> fields, states = torch.ones(1, 2, 3), torch.full((2, 3, 2, 2), 1e-30)
+        >>> options = dict(path=path, interaction_strength=math.pi / 2, coupled_levels=(0, 1), at=1.0)
+        >>> round(log_storage_efficiency(fields, states, time, **options).item(), 2)
+        -138.16
     """
-    k = problem.field_index(field)
-    depth = optical_depth(problem, k)
-    upper = {b for light in problem.fields for _, b in light.coupled_levels}
-    ground = [level for level in range(problem.num_states) if level not in upper]
-    lossless = not any(_rate(problem, level) for level in ground)
-    is_memory = len(upper) == 1 and len(ground) > 1 and len(problem.fields) > 1
-    prepared = problem.initial_state[problem.fields[k].coupled_levels[0][0]] == 1
-    return memory_limit(depth) if depth and depth > 0 and is_memory and prepared and lossless else None
+    strength = torch.as_tensor(interaction_strength, dtype=time.dtype, device=time.device)
+    if bool((strength <= 0).any()):
+        fail("interaction_strength", "be positive", f"is {strength.min():g}")
+    stored = log_energy(spin_wave(density_matrix, time, coupled_levels, at), path)
+    entering = log_energy(fields[..., field, -1 if backward else 0, :], time)
+    return stored - entering + (strength * (2 / math.pi)).log()
 
 
-@lru_cache(maxsize=64)
-def memory_limit(optical_depth: float, retrieval: str = "forward", nodes: int = 96) -> float:
-    """The largest efficiency of a Λ memory without Doppler broadening or spin decay, for any weak probe and control.
+def pulse_fidelity(
+    field: torch.Tensor, target: torch.Tensor, time: torch.Tensor, *, global_phase: bool = False
+) -> torch.Tensor:
+    """How far two pulses have the same shape, whatever their energies: from τ = ∫T*Ω dt/√(∫|T|² dt ∫|Ω|² dt).
 
-    With d half the optical depth, k(z, z') = (d/2) exp(−d(z + z')/2) I₀(d√(zz')) on [0, 1]² and P the reflection of z,
-    storage alone cannot exceed the largest eigenvalue λ of k, storage with backward retrieval λ², with forward
-    retrieval the largest eigenvalue of k^½ P k P k^½.
+    |τ|² where a phase that is the same at all times does not matter, Re τ where it does, which is −1 for the negative
+    pulse. Source: J. P. Palao and R. Kosloff, Phys. Rev. A 68, 062308 (2003), for states.
 
     Args:
-        optical_depth: of intensity.
-        retrieval: "forward", "backward" or "none" (storage alone).
-        nodes: Gauss–Legendre nodes of the quadrature, which converges exponentially in them.
+        field: complex or real envelope, cyclic, shape (*batch, time).
+        target: complex or real envelope, in any unit, shape (*batch, time).
+        time: shape (time,).
+        global_phase: whether it matters.
 
     Returns:
-        The limit.
+        The fidelity, at most 1, shape (*batch,).
 
     Raises:
-        ProblemError: an argument breaks a rule.
+        ProblemError: the shapes do not fit.
 
     Example:
-        >>> [round(memory_limit(25.0, way), 5) for way in ("none", "backward", "forward")]
-        [0.84358, 0.71163, 0.56898]
+        >>> import torch
+        >>> time = torch.linspace(-4.0, 4.0, 81)
+        >>> pulse = torch.exp(-(time**2))
+        >>> round(pulse_fidelity(-2 * pulse, pulse, time).item(), 6)
+        1.0
+        >>> round(pulse_fidelity(-2 * pulse, pulse, time, global_phase=True).item(), 6)
+        -1.0
     """
-    if not optical_depth > 0:
-        raise ProblemError(f"Argument `optical_depth` must be positive, but is {optical_depth}.")
-    if retrieval not in RETRIEVALS:
-        raise ProblemError(f"Argument `retrieval` must be one of {', '.join(RETRIEVALS)}, but is {retrieval!r}.")
-    x, weights = np.polynomial.legendre.leggauss(nodes)
-    root = np.sqrt((x + 1) / 2)
-    d = optical_depth / 2
-    kernel = d / 2 * np.exp(-d * (root[:, None] - root) ** 2 / 2) * ive(0, d * root[:, None] * root)
-    scale = np.sqrt(weights / 2)
-    values, vectors = np.linalg.eigh(scale[:, None] * kernel * scale)
-    if retrieval != "forward":
-        return float(values[-1] ** (1 if retrieval == "none" else 2))
-    half = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
-    overlap = half @ half[::-1]  # k^½ P k^½, since the nodes are symmetric
-    return float(np.linalg.eigvalsh(overlap @ overlap.T)[-1])
+    field, target, weights = _normalised(field, target, time)
+    overlap = (weights * target.conj() * field).sum(-1)
+    return overlap.real if global_phase else (overlap * overlap.conj()).real
+
+
+def log_pulse_fidelity(field: torch.Tensor, target: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    """The natural logarithm of `pulse_fidelity` where the global phase does not matter, with the same arguments.
+
+    Where it matters the fidelity may be negative: take `log_pulse_infidelity`, whose gradient is of order one there.
+
+    Example:
+        >>> import torch
+        >>> time = torch.linspace(0.0, 10.0, 101)
+        >>> early, late = torch.exp(-((time - 2) ** 2)), torch.exp(-((time - 8) ** 2))
+        >>> round(log_pulse_fidelity(early, late, time).item(), 3)  # that of e^{-36}
+        -36.0
+    """
+    field, target, weights = _normalised(field, target, time)
+    parts = weights * target.conj() * field
+    scale = parts.detach().abs().amax(-1, keepdim=True).clamp(min=torch.finfo(parts.dtype).tiny)
+    overlap = (parts / scale).sum(-1)
+    return _log((overlap * overlap.conj()).real) + 2 * scale[..., 0].log()
+
+
+def log_pulse_infidelity(
+    field: torch.Tensor, target: torch.Tensor, time: torch.Tensor, *, global_phase: bool = False
+) -> torch.Tensor:
+    """The natural logarithm of 1 − `pulse_fidelity`, with the same arguments; to be minimised.
+
+    From what is left of the field without the target, ∫|Ω − τT|² dt of normalised pulses, or half of ∫|Ω − T|² dt where
+    the global phase matters, since 1 − F itself is noise below the precision: right down to its square, 1e-14 in
+    float32.
+
+    Example:
+        >>> import torch
+        >>> time = torch.linspace(-4.0, 4.0, 81)
+        >>> pulse = torch.exp(-(time**2))
+        >>> round(log_pulse_infidelity(pulse * (1 + 1e-5 * time), pulse, time).item(), 2)  # that of 1e-10 times ¼
+        -24.41
+    """
+    field, target, weights = _normalised(field, target, time)
+    overlap = (weights * target.conj() * field).sum(-1, keepdim=True)
+    left = field - target if global_phase else field - overlap * target
+    unit, scale = _unit(left)
+    logarithm = _log((weights * unit * unit.conj()).real.sum(-1)) + 2 * scale.log()
+    return logarithm - math.log(2) if global_phase else logarithm
+
+
+def _normalised(
+    field: torch.Tensor, target: torch.Tensor, time: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Two pulses of energy 1, of one dtype, and the weights of the integral; a dark one stays dark."""
+    for name, pulse in (("field", field), ("target", target)):
+        if pulse.shape[-1:] != time.shape:
+            fail(name, f"have shape (*batch, time) with {len(time)} times", f"has shape {tuple(pulse.shape)}")
+    kind = torch.promote_types(field.dtype, target.dtype)
+    pulses = [_unit(pulse.to(kind))[0] for pulse in (field, target)]
+    field, target = (
+        pulse / energy(pulse, time).clamp(min=torch.finfo(kind).tiny).sqrt()[..., None] for pulse in pulses
+    )
+    return field, target, integration_weights(time)
+
+
+def spectral_overlap(field: torch.Tensor, target: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    """How far two pulses have the same spectrum but for its phase: (∫|Ω(ν)||T(ν)| dν)²/(∫|Ω(ν)|² dν ∫|T(ν)|² dν).
+
+    `pulse_fidelity` of the moduli of the spectra; it knows nothing of delay and chirp. What is missing from 1:
+    `log_pulse_infidelity(spectrum(field).abs(), spectrum(target).abs(), freq_list(time))`.
+
+    Args:
+        field: complex or real envelope, cyclic, shape (*batch, time).
+        target: complex or real envelope, in any unit, shape (*batch, time).
+        time: a uniform grid, shape (time,).
+
+    Returns:
+        From 0 to 1, shape (*batch,).
+
+    Raises:
+        ProblemError: the shapes do not fit.
+
+    Example:
+        >>> import torch
+        >>> time = torch.linspace(-10.0, 10.0, 201)
+        >>> early, late = torch.exp(-((time + 3) ** 2)), torch.exp(-((time - 3) ** 2))
+        >>> round(spectral_overlap(early, late, time).item(), 4)
+        1.0
+    """
+    return pulse_fidelity(_modulus(field), _modulus(target), freq_list(time))
+
+
+def log_spectral_overlap(field: torch.Tensor, target: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    """The natural logarithm of `spectral_overlap`, with the same arguments.
+
+    Example:
+        >>> import torch
+        >>> time = torch.linspace(-10.0, 10.0, 201)
+        >>> pulse = torch.exp(-(time**2))
+        >>> round(log_spectral_overlap(pulse, pulse * torch.exp(8j * time), time).item(), 2)  # shifted by 8/2π
+        -16.0
+    """
+    return log_pulse_fidelity(_modulus(field), _modulus(target), freq_list(time))
+
+
+def _modulus(field: torch.Tensor) -> torch.Tensor:
+    return spectrum(_unit(field)[0]).abs()
+
+
+def population_transfer(density_matrix: torch.Tensor, path: torch.Tensor, levels: Sequence[int]) -> torch.Tensor:
+    """The share of all atoms that is in some levels at the end, ∫N Σρ_aa dz/∫N dz.
+
+    Args:
+        density_matrix: shape (*batch, z, time, level, level).
+        path: ∫N dz from the entrance to each position, shape (z,): `jax_kernel.medium.optical_path`.
+        levels: their indices.
+
+    Returns:
+        From 0 to 1, shape (*batch,).
+
+    Raises:
+        ProblemError: there is no such level, or there are no atoms.
+
+    Example:
+        >>> import torch
+        >>> states = torch.diag(torch.tensor([0.25, 0.75])).expand(3, 5, 2, 2)
+        >>> population_transfer(states, torch.tensor([0.0, 0.5, 1.0]), [1]).item()
+        0.75
+    """
+    if not bool(path[-1] > 0):
+        fail("path", "end above 0, with atoms on the way", f"ends at {float(path[-1]):g}")
+    return (populations(density_matrix, levels)[..., -1] * integration_weights(path)).sum(-1) / path[-1]
+
+
+def log_population_transfer(density_matrix: torch.Tensor, path: torch.Tensor, levels: Sequence[int]) -> torch.Tensor:
+    """The natural logarithm of `population_transfer`, with the same arguments.
+
+    What is missing from 1 is the transfer to all other levels: minimise this one for those.
+
+    Example:
+        >>> import torch
+        >>> states = torch.diag(torch.tensor([1.0, 1e-30])).expand(3, 5, 2, 2)
+        >>> round(log_population_transfer(states, torch.tensor([0.0, 0.5, 1.0]), [1]).item(), 2)
+        -69.08
+    """
+    return _log(population_transfer(density_matrix, path, levels))
+
+
+def smoothness_penalty(field: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    """∫|dΩ/dt|² dt of the lines through the samples.
+
+    Args:
+        field: complex or real envelope, cyclic, shape (*batch, time).
+        time: shape (time,).
+
+    Returns:
+        Cyclic squared per time, shape (*batch,).
+
+    Example:
+        >>> import torch
+        >>> time = torch.linspace(0.0, 2.0, 5)
+        >>> smoothness_penalty(3 * time, time).item()
+        18.0
+    """
+    change = field.diff()
+    return ((change * change.conj()).real / time.diff()).sum(-1)
+
+
+def bandwidth_penalty(field: torch.Tensor, time: torch.Tensor, bandwidth: float) -> torch.Tensor:
+    """The share of a pulse's energy at frequencies beyond |ν| ≤ bandwidth.
+
+    Of the light within the window, with darkness outside: a pulse that is cut off by an end of it has a share, too.
+
+    Args:
+        field: complex or real envelope, cyclic, shape (*batch, time).
+        time: a uniform grid, shape (time,).
+        bandwidth: cyclic, positive.
+
+    Returns:
+        From 0 to 1, shape (*batch,); 0 of darkness.
+
+    Raises:
+        ProblemError: the bandwidth is not positive.
+
+    Example:
+        >>> import torch
+        >>> time = torch.linspace(-8.0, 8.0, 161)
+        >>> pulse = torch.exp(-(time**2))
+        >>> share = bandwidth_penalty(torch.stack([pulse, pulse * torch.cos(20 * time)]), time, bandwidth=2.0)
+        >>> share.numpy().round(4).tolist()
+        [0.0, 1.0]
+    """
+    if not bandwidth > 0:
+        fail("bandwidth", "be positive", f"is {bandwidth}")
+    padded = torch.nn.functional.pad(_unit(field)[0], (0, len(time)))
+    step = (time[-1] - time[0]) / (len(time) - 1)
+    light = spectrum(padded)
+    power = (light * light.conj()).real
+    outside = freq_list(step * torch.arange(2 * len(time), dtype=time.dtype, device=time.device)).abs() > bandwidth
+    return (power * outside).sum(-1) / power.sum(-1).clamp(min=torch.finfo(power.dtype).tiny)

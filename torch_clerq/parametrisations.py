@@ -11,7 +11,7 @@ from jax_kernel.errors import ProblemError
 
 
 class Parametrisation(ABC):
-    """A smooth, increasing map from every real raw value to the allowed physical ones."""
+    """A smooth map from all real raw values to the allowed physical ones."""
 
     @abstractmethod
     def physical(self, raw: torch.Tensor) -> torch.Tensor:
@@ -86,3 +86,32 @@ class Interval(Parametrisation):
                 f"{physical.flatten().tolist()}."
             )
         return torch.logit((physical - self.low) / (self.high - self.low))
+
+
+@dataclass(frozen=True)
+class Simplex(Parametrisation):
+    """Positive values whose sum over the last axis is 1, such as populations, as softmax of the raw values.
+
+    Example:
+        >>> import torch
+        >>> p = Simplex()
+        >>> p.physical(p.raw(torch.tensor([0.5, 0.25, 0.25]))).numpy().round(6)
+        array([0.5 , 0.25, 0.25], dtype=float32)
+    """
+
+    def physical(self, raw: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(raw, -1)
+
+    def raw(self, physical: torch.Tensor) -> torch.Tensor:
+        _check_real(physical)
+        if physical.ndim == 0:
+            raise ProblemError("Argument `trainable` must have an axis of values under Simplex(), but has a number.")
+        if bool((physical <= 0).any()):
+            raise ProblemError(
+                f"Argument `trainable` must start from positive values under Simplex(), but has {physical.min():g}: "
+                "start from a small population in place of 0."
+            )
+        error = float((physical.detach().sum(-1) - 1).abs().max())
+        if error > 1e3 * torch.finfo(physical.dtype).eps:
+            raise ProblemError(f"Argument `trainable` must have the sum 1 under Simplex(), but is off by {error:.2g}.")
+        return physical.log()

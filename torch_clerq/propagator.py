@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from jax_kernel import parameters, pulses
 from jax_kernel.doppler import level_doppler_slopes
@@ -18,21 +17,20 @@ from jax_kernel.solution import Solution
 
 from . import bridge
 from .functional import (
-    COMPLEX,
     Request,
     Watch,
     check_device,
     resolve_dtype,
     to_solution,
-    to_tensor,
     worst,
 )
 from .parametrisations import Parametrisation
+from .parametrised import Parametrised
 
 STATES = frozenset(STATE_OUTPUTS)
 
 
-class TorchPropagator(bridge.InGraph, nn.Module):
+class TorchPropagator(bridge.InGraph, Parametrised):
     """Propagation of light through a medium of driven, decaying quantum systems, as an ordinary layer.
 
     The equations and the parameters are those of `jax_kernel.propagate`. A trainable parameter is an `nn.Parameter` in
@@ -112,7 +110,6 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         auto = isinstance(resolution, str) and resolution == "auto"
         self.resolution = None if auto else first.resolve(resolution)
         self.resolved: frozenset[str] | None = frozenset() if auto and scheme == "cross" else None
-        self.parametrisations: dict[str, Parametrisation | None] = {}
         self.watch = Watch()
         self.register_buffer("time", torch.as_tensor(problem.time, dtype=dtype), persistent=False)
         self.register_buffer("z", torch.as_tensor(problem.z, dtype=dtype), persistent=False)
@@ -124,7 +121,7 @@ class TorchPropagator(bridge.InGraph, nn.Module):
         parameters.check_alternatives(problem, chosen)
         for asked, parametrisation in chosen.items():
             for name, value in self._named(asked):
-                self._add(name, value, parametrisation)
+                self._add(name, value, parametrisation, dtype)
 
     def _named(self, request: str) -> list[tuple[str, np.ndarray]]:
         """The attribute names and start values that a name in `trainable` stands for."""
@@ -167,60 +164,10 @@ class TorchPropagator(bridge.InGraph, nn.Module):
             chosen = [(k, key)]
         return [(f"pulse_args_{k}_{key}", values["pulse_args"][k][key]) for k, key in chosen]
 
-    def _add(self, name: str, value: np.ndarray, parametrisation: Parametrisation | None) -> None:
-        if name in self.parametrisations:
-            parameters.fail("trainable", "name each parameter once", f"names `{name}` twice")
-        if parametrisation is not None and not isinstance(parametrisation, Parametrisation):
-            parameters.fail("trainable", "have a Parametrisation or None for each name", f"has {parametrisation!r}")
-        dtype = self.dtype
-        start = torch.as_tensor(value, dtype=COMPLEX[dtype] if np.iscomplexobj(value) else dtype)
-        self.parametrisations[name] = parametrisation
-        if parametrisation is None:
-            self.register_parameter(name, nn.Parameter(start.clone()))
-        else:
-            self.register_parameter(f"raw_{name}", nn.Parameter(parametrisation.raw(start)))
-
     @property
     def dtype(self) -> torch.dtype:
         """torch.float32 or torch.float64: the precision it computes in."""
         return self.time.dtype
-
-    def __getattr__(self, name: str) -> Any:
-        parametrisation = self.__dict__.get("parametrisations", {}).get(name)
-        if parametrisation is not None:
-            return parametrisation.physical(super().__getattr__(f"raw_{name}"))
-        return super().__getattr__(name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        known = self.__dict__.get("parametrisations", {})
-        if name in known and (known[name] is not None or not isinstance(value, nn.Parameter)):
-            parametrisation = known[name]
-            target = self.get_parameter(name if parametrisation is None else f"raw_{name}")
-            value = to_tensor(name, value)
-            if value.shape not in ((), target.shape):
-                parameters.fail(name, f"have shape {tuple(target.shape)}", f"has shape {tuple(value.shape)}")
-            if value.is_complex() and not target.is_complex():
-                parameters.fail(name, "be real, as it is in the problem", f"has dtype {value.dtype}")
-            with torch.no_grad():
-                value = value.to(target.dtype)
-                target.copy_(value if parametrisation is None else parametrisation.raw(value))
-        else:
-            super().__setattr__(name, value)
-
-    def _apply(self, fn, recurse=True):
-        """Convert precision and device; a complex parameter stays complex, where `.to(torch.float32)` would cut it."""
-
-        def convert(tensor):
-            if not tensor.is_complex():
-                return fn(tensor)
-            parts = fn(torch.view_as_real(tensor))
-            return fn(tensor) if parts.is_complex() else torch.view_as_complex(parts.contiguous())
-
-        return super()._apply(convert, recurse)
-
-    def physical_parameters(self) -> dict[str, torch.Tensor]:
-        """The trainable parameters by name, in physical units."""
-        return {name: getattr(self, name) for name in self.parametrisations}
 
     def forward(self, input_fields: Any = None, **params: Any) -> torch.Tensor:
         """Propagate.

@@ -14,7 +14,7 @@ from jax_kernel import Problem, ProblemError, Resolution, doppler, propagate
 from jax_kernel.prepare import structure_of
 from tests.jax_kernel.test_generator import dissipated
 from torch_clerq import TorchPropagator
-from torch_clerq.objectives import optical_depth
+from torch_clerq.limits import optical_depth
 
 AT = Resolution(6, 96)
 RATES, SCALE, DETUNING = np.array([0.11, 0.07, 0.13]), 1.2, 0.3

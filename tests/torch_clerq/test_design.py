@@ -1,8 +1,7 @@
-"""Objectives, limits, design files, the training loop, figures."""
+"""Design files, the training loop, figures."""
 
 import copy
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +13,8 @@ from scipy.interpolate import CubicSpline
 from tests.conftest import ROOT, SHARED, two_level
 from torch_clerq import Problem, ProblemError, Resolution, Solution, TorchPropagator
 from torch_clerq.design import Design, Gate, read
-from torch_clerq.objectives import (
-    energy,
-    log_energy,
-    log_retrieval_efficiency,
-    memory_limit,
-    optical_depth,
-    retrieval_efficiency,
-    storage_limit,
-)
+from torch_clerq.limits import optical_depth, storage_limit
+from torch_clerq.objectives import energy
 from torch_clerq.plotting import design_figure, zt_map
 
 MEMORY = ROOT / "examples" / "memory.json"
@@ -56,89 +48,7 @@ def small_design(**top):
     return content | top
 
 
-# Objectives
-
-
-def test_energy_of_a_gaussian():
-    time = torch.linspace(-8.0, 8.0, 801, dtype=torch.float64)
-    field = (0.3 + 0.4j) * torch.exp(-(time**2) / 2)
-    assert energy(field, time).item() == pytest.approx(0.25 * math.sqrt(math.pi), rel=1e-13)
-    for after in (-0.05, 0.0, 1.234):
-        expected = 0.25 * math.sqrt(math.pi) * math.erfc(after) / 2
-        assert energy(field, time, after=after).item() == pytest.approx(expected, rel=1e-3)
-    assert energy(field, time, after=8.0).item() == 0
-    assert energy(field, time, after=-9.0).item() == energy(field, time).item()
-
-
-def test_energy_is_exact_for_lines_wherever_it_starts():
-    time = torch.tensor([0.0, 1.0, 3.0, 4.0], dtype=torch.float64)
-    field = time.sqrt()
-    for after in (0.0, 0.4, 2.0, 3.0, 3.9):
-        assert energy(field, time, after=after).item() == pytest.approx((16 - after**2) / 2, rel=1e-13)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_log_objective_has_gradients_of_order_one_where_little_is_retrieved(dtype):
-    time = torch.linspace(0.0, 4.0, 41, dtype=dtype)
-    scale = torch.tensor(1e-25, dtype=dtype, requires_grad=True)
-    fields = torch.stack([torch.ones_like(time) * 1e-3, scale * torch.exp(-((time - 3) ** 2))])[None]
-    value = log_retrieval_efficiency(fields, time, after=2.0)
-    value.backward()
-    shape = torch.exp(-((time.double() - 3) ** 2))
-    expected = math.log(energy(shape, time.double(), after=2.0) / 4e-6) - 50 * math.log(10)
-    assert value.item() == pytest.approx(expected, rel=1e-6)
-    assert (scale.grad * scale.detach()).item() == pytest.approx(2.0, rel=1e-5)  # d log E / d log scale
-
-
-def test_log_energy_of_darkness_is_finite():
-    field = torch.zeros(5, dtype=torch.float64, requires_grad=True)
-    value = log_energy(field, torch.arange(5.0, dtype=torch.float64))
-    value.backward()
-    assert math.isfinite(value.item())
-    assert torch.equal(field.grad, torch.zeros_like(field))
-
-
-def test_objective_gradcheck_and_batch():
-    generator = torch.Generator().manual_seed(0)
-    fields = torch.randn(3, 2, 2, 9, generator=generator, dtype=torch.complex128, requires_grad=True)
-    time = torch.linspace(0.0, 2.0, 9, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: log_retrieval_efficiency(x, time, field=1, after=1.1), (fields,))
-    batch = retrieval_efficiency(fields, time, field=1, after=1.1)
-    for k in range(3):
-        assert batch[k].item() == pytest.approx(retrieval_efficiency(fields[k], time, field=1, after=1.1).item())
-
-
 # Limits
-
-
-@pytest.mark.parametrize(
-    ("depth", "storage", "backward", "forward"),
-    [(10, 0.69681, 0.48554, 0.39025), (20, 0.81421, 0.66295, 0.52593), (25, 0.84358, 0.71163, 0.56898),
-     (50, 0.91147, 0.83078, 0.69530), (100, 0.95185, 0.90603, 0.80084)],
-)  # fmt: skip
-def test_limits_of_light_storage(depth, storage, backward, forward):
-    found = [memory_limit(depth, retrieval) for retrieval in ("none", "backward", "forward")]
-    assert found == pytest.approx([storage, backward, forward], abs=6e-6)
-    assert found == pytest.approx([memory_limit(depth, way, 64) for way in ("none", "backward", "forward")], abs=1e-12)
-
-
-def test_limit_refuses_nonsense():
-    with pytest.raises(ProblemError, match="`optical_depth` must be positive, but is 0"):
-        memory_limit(0)
-    with pytest.raises(ProblemError, match="`retrieval` must be one of forward, backward, none, but is 'up'"):
-        memory_limit(1, "up")
-
-
-def test_optical_depth_is_that_of_the_density():
-    problem = two_level(g=2.0, rate=0.5, num_density_z_func="ramp_onoff",
-                        num_density_z_args={"ampl": 1.0, "fwhm": 1e-3, "on": 0.2, "off": 0.7})  # fmt: skip
-    expected = 4 * 2.0 * 0.5 / 0.5
-    assert optical_depth(problem) == pytest.approx(expected, rel=5e-3)
-    assert optical_depth(two_level(g=1.5, factors=[0.5])) == pytest.approx(4 * 1.5 * 0.25)
-    assert optical_depth(two_level(rate=None)) is None
-    moving = two_level(velocity_classes={"thermal_delta_min": -1, "thermal_delta_max": 1, "thermal_delta_steps": 2,
-                                         "thermal_width": 0.5})  # fmt: skip
-    assert optical_depth(moving) is None
 
 
 def test_the_limit_is_given_only_where_it_holds():
