@@ -8,6 +8,7 @@ differential evolution are SciPy's, CMA-ES is `cma`; all minimise the logarithm 
 where 1e-8 is retrieved, with a weak control and an early pulse.
 """
 
+import contextlib
 import math
 import time as clock
 
@@ -148,10 +149,8 @@ def run(method, seed: int, cost: float, budget: float, dark: bool = False) -> di
     account = Account(seed, cost, budget, dark)
     with torch.no_grad():
         start = float(loss(account.model).neg().exp())
-    try:
+    with contextlib.suppress(Spent):
         method(account, seed)
-    except Spent:
-        pass
     torch.nn.utils.vector_to_parameters(torch.as_tensor(account.at), account.model.parameters())
     seconds = clock.perf_counter() - begin
     return {

@@ -2,9 +2,9 @@
 
 Usage: python -m benchmarks.memory_designs [--quick]
 
-A Λ memory without Doppler broadening, at optical depths 10, 25 and 50, retrieved forward and backward. Probe and control
-are free: 44 coefficients, trained by L-BFGS from random starts within a budget of 550 forward evaluations, of which a
-gradient is charged its measured price. Every value is verified at twice the nodes in z, the steps in t and the time
+A Λ memory without Doppler broadening, at optical depths 10, 25 and 50, retrieved forward and backward. Probe and
+control are free: 44 coefficients, trained by L-BFGS from random starts within a budget of 550 forward evaluations, of which
+a gradient is charged its measured price. Every value is verified at twice the nodes in z, the steps in t and the time
 grid. The limit is that of Gorshkov et al., Phys. Rev. A 76, 033805 (2007), for any pulses.
 """
 
@@ -37,7 +37,10 @@ def problem(depth: float, start: float, end: float, t_steps: int, z_steps: int) 
         "system": {
             "num_states": 3,
             "decays": [{"rate": 1.0, "channels": [[0, 1], [2, 1]], "factors": [math.sqrt(0.5)] * 2}],
-            "fields": [{"label": "probe", "coupled_levels": [[0, 1]]}, {"label": "control", "coupled_levels": [[2, 1]]}],
+            "fields": [
+                {"label": "probe", "coupled_levels": [[0, 1]]},
+                {"label": "control", "coupled_levels": [[2, 1]]},
+            ],
         },
         "interaction_strengths": [depth / 4] * 2, "t_min": start, "t_max": end, "t_steps": t_steps, "z_steps": z_steps,
     })  # fmt: skip
@@ -169,9 +172,8 @@ def table(results: dict) -> str:
             f"{max(one['seconds'] for one in of['designs']):.1f} s",
         ])  # fmt: skip
     rows.append(["**target**, 25", "", "≥ 0.55 forward", "≥ 0.69 backward", "≥ 0.565 forward", "", "≤ 10 s"])
-    head = ["optical depth, retrieval", "limit", "verified, all seeds", "median", "… at 3 budgets", "price of a gradient",
-            "longest"]  # fmt: skip
-    return markdown(head, rows)
+    columns = ["limit", "verified, all seeds", "median", "… at 3 budgets", "price of a gradient", "longest"]
+    return markdown(["optical depth, retrieval", *columns], rows)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from jax_kernel import parameters, pulses
 from jax_kernel.doppler import level_doppler_slopes
