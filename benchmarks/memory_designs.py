@@ -3,9 +3,9 @@
 Usage: python -m benchmarks.memory_designs [--quick]
 
 A Λ memory without Doppler broadening, at optical depths 10, 25 and 50, retrieved forward and backward. Probe and
-control are free: 44 coefficients, trained by L-BFGS from random starts within a budget of 550 forward evaluations, of which
-a gradient is charged its measured price. Every value is verified at twice the nodes in z, the steps in t and the time
-grid. The limit is that of Gorshkov et al., Phys. Rev. A 76, 033805 (2007), for any pulses.
+control are free: 44 coefficients, trained by L-BFGS from random starts within a budget of 550 forward evaluations, of
+which a gradient is charged its measured price. Every value is verified at twice the nodes in z, the steps in t and the
+time grid. The limit is that of Gorshkov et al., Phys. Rev. A 76, 033805 (2007), for any pulses.
 """
 
 import math
