@@ -128,6 +128,7 @@ class Loop:
 
         self.guard.before_step(self.module, self.optimizer, self.step)
         if self.searches:
+            self._rescale()
             self.optimizer.step(closure)
         else:
             closure()
@@ -169,7 +170,8 @@ class Loop:
             for p, gradient in zip(self.parameters, self.memo["gradients"], strict=True):
                 p.grad = gradient.clone()
             return self.memo["loss"], self.memo["norm"]
-        self.optimizer.zero_grad()
+        for p in self.parameters:
+            p.grad = None
         self.evaluations += 1
         try:
             loss = self.objective(self.module, *arguments)
@@ -214,6 +216,25 @@ class Loop:
             for p in parameters:
                 if p.grad is not None:
                     p.grad.mul_(self.scale)
+
+    def _rescale(self) -> None:
+        """Bring gradients that have become small back to one, with all that L-BFGS remembers of earlier ones.
+
+        It takes a product of a step and a change of the gradient below 1e-10 for rounding, and learns no more.
+        """
+        if self.memo is None:
+            return
+        peak = max(float(g.abs().max()) for g in self.memo["gradients"] if g.numel())
+        if not 0 < peak < SMALL_GRADIENT:
+            return
+        state = self.optimizer.state[self.optimizer.param_groups[0]["params"][0]]
+        self.scale = (self.scale or 1.0) / peak
+        of_gradients = [*self.memo["gradients"], *state.get("old_dirs", ()), state["prev_flat_grad"]]
+        for remembered in of_gradients:
+            remembered.div_(peak)
+        state["prev_loss"] /= peak
+        state["H_diag"] = state["H_diag"] * peak
+        state["ro"] = [inverse * peak for inverse in state["ro"]]
 
     def _offer(self, value: float) -> None:
         """Keep the parameters if they are the best so far."""

@@ -113,6 +113,17 @@ def test_tiny_gradients_do_not_stop_it(optimizer):
     assert of_tiny.history.gradient_norms[0] == pytest.approx(1e-14 * of_large.history.gradient_norms[0])
 
 
+def test_lbfgs_learns_on_where_gradients_have_become_small():
+    numbers = np.random.default_rng(0)
+    rows = torch.tensor(numbers.normal(size=(30, 20)) * np.logspace(0, -2, 20))
+    aim = rows @ torch.tensor(numbers.normal(size=20))
+    misfit = lambda point: (rows @ point.x - aim).square().sum()  # noqa: E731
+    point = Point(*[0.0] * 20)
+    found = fit(point, misfit, steps=300, optimizer="lbfgs", target=1e-18, **QUIET)
+    assert found.stopped == "target"  # far below the threshold of torch for y·s
+    assert found.evaluations < 200
+
+
 def test_lbfgs_of_torch_itself_would_have_stalled():
     point = Point(3.0)
     before = point.x.item()
