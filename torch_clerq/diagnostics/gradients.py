@@ -24,8 +24,8 @@ class Verdict(Enum):
     FINE = "All ways agree."
     CANCELLATION = (
         "Catastrophic cancellation: nearly equal numbers are subtracted, and their rounding errors are what is left. "
-        "Use the form without the subtraction (torch_clerq.stable, a series near the point), centre data first, or take "
-        "float64."
+        "Use the form without the subtraction (torch_clerq.stable, a series near the point), centre data first, or "
+        "take float64."
     )
     OVERFLOW = (
         "Overflow: a finite number became inf on the way. Work with logarithms, and with the forms of "
@@ -350,8 +350,10 @@ class _Check:
         found = ladder.climb(
             lambda h: target.number(target.shifted(k, h * u)), self.value, slope, _size(x), self.noise, self.eps
         )
-        rounding_level = 1e3 * self.eps * max(abs(self.value), self.size * self.eps) / max(_size(x), 1.0)
-        return _Look(slope, forward, found, self.rtol, max(rounding_level, 0.0))
+        per_unit = 1e3 * self.eps / max(_size(x), 1.0)
+        return _Look(
+            slope, forward, found, self.rtol, per_unit * abs(self.value), per_unit * max(abs(self.value), self.scale)
+        )
 
     def _not_finite(self) -> tuple[Verdict, str]:
         seen = self.witness
@@ -414,13 +416,19 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Look:
-    """A derivative along one direction, three ways; `absolute` is what rounding makes of one that is zero."""
+    """A derivative along one direction, three ways.
+
+    Attributes:
+        absolute: what rounding may make of a derivative that is zero.
+        irrelevant: below it, floors are of no account.
+    """
 
     slope: float
     forward_slope: float
     ladder: ladder.Ladder
     rtol: float
     absolute: float
+    irrelevant: float
 
     @property
     def scale(self) -> float:
@@ -471,5 +479,6 @@ class _Look:
     def unknown(self) -> bool:
         """Whether differences cannot tell the gradient to three digits, though it is not zero but for rounding."""
         return (
-            not self.ladder.floor <= max(1e-3 if self.rtol < 1e-3 else 0.1, self.rtol) * self.scale + 10 * self.absolute
+            not self.ladder.floor
+            <= max(1e-3 if self.rtol < 1e-3 else 0.1, self.rtol) * self.scale + 10 * self.irrelevant
         )

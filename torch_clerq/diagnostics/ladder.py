@@ -67,7 +67,8 @@ def climb(
     with np.errstate(all="ignore"):
         central = (above - below) / (2 * h)
         largest = np.fmax(np.fmax(np.abs(above), np.abs(below)), abs(at_zero))
-        noisy = (np.fmax(noise, eps * largest) + eps * size * np.abs(central)) / h
+        moved = np.abs(above - at_zero) + np.abs(below - at_zero)  # the points are rounded, too
+        noisy = (np.fmax(noise, eps * largest) + eps * size / h * moved) / h
         change = np.abs(np.diff(central))
         beside = np.fmax(np.append(change, np.nan), np.insert(change, 0, np.nan)) + noisy
     if not np.any(np.isfinite(beside)):

@@ -139,7 +139,7 @@ def _compare(layer: TorchPropagator, title: str, prefix: str, seen: tuple[Any, .
             leaves[name] = tensor.requires_grad_()
         return tensor
 
-    own = {name: leaf(name, value) if value.requires_grad else value for name, value in own.items()}
+    own = {name: leaf(name, value) for name, value in own.items()}
     if isinstance(input_fields, Mapping):
         fields: Any = {k: leaf(f"input_fields.{k}", to_tensor("x", x)[..., window]) for k, x in input_fields.items()}
     else:
@@ -155,7 +155,7 @@ def _compare(layer: TorchPropagator, title: str, prefix: str, seen: tuple[Any, .
         out = request.run(at, frozenset({"fields"}))["fields"]
         if weights is None:
             weights = torch.as_tensor(random.normal(size=out.shape) + 1j * random.normal(size=out.shape)).to(out)
-            weights = weights / out.detach().abs().max().clamp(min=torch.finfo(out.dtype).tiny)
+            weights = weights / out.detach().abs().amax((-1, -2), keepdim=True).clamp(min=torch.finfo(out.dtype).tiny)
         total = (out * weights).real.sum()
         gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True) if leaves else []
         return out, total, gradients, weights

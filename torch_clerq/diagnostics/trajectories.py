@@ -232,7 +232,7 @@ def _compare(
     options = (optimizer, learning_rate, steps)
     one = _descend(compiled, start, *options)
     other = _descend(plain, start, *options)
-    near = _descend(compiled, [t * (1 + torch.finfo(t.dtype).eps) for t in start], *options)
+    near = _descend(compiled, [_one_ulp(t) for t in start], *options)
 
     # a loss that has fallen to nothing is compared with what rounding left of the first one
     floor = math.sqrt(eps) * abs(one.losses[0])
@@ -241,7 +241,9 @@ def _compare(
         losses = [run.losses[step] for run in (one, other, near)]
         size = max(*map(abs, losses), floor)
         discrepancy.update(losses[0] - losses[1], size)
-        moved = Growth.of([one.parameters[step]], [near.parameters[step]]).relative[0]
+        at, beside = one.parameters[step], near.parameters[step]
+        reach = max(float(np.linalg.norm(x)) for x in (*one.parameters[:2], at))  # a start may be 0
+        moved = _part(float(np.linalg.norm(at - beside)), reach)
         perturbation.update(max(_part(losses[0] - losses[2], size), moved), 1.0)
     gradient = Growth.of([one.gradient], [other.gradient]).relative[0]
     near_gradient = Growth.of([one.gradient], [near.gradient]).relative[0]
@@ -257,3 +259,9 @@ def _compare(
 
 def _part(difference: float, size: float) -> float:
     return abs(difference) / size if size > 0 else 0.0
+
+
+def _one_ulp(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor times 1 + eps; eps itself where all of it is 0."""
+    eps = torch.finfo(tensor.dtype).eps
+    return tensor * (1 + eps) if bool(tensor.any()) else tensor + eps
