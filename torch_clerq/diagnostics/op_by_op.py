@@ -167,6 +167,6 @@ def _compare(layer: TorchPropagator, title: str, prefix: str, seen: tuple[Any, .
     for (name, x), a, b in zip(leaves.items(), gradients, others, strict=True):
         if a is not None and b is not None:
             raw = f"raw_{name}" if layer.parametrisations.get(name) is not None else name
-            size = abs(float(total)) / max(float(x.detach().abs().max()), 1.0)
+            size = abs(float(total.detach())) / max(float(x.detach().abs().max()), 1.0)
             found[f"{prefix}{raw}"] = (a, b, size)
     return JitRow.of(title, f"{INTERVALS} intervals, {at.z_nodes} nodes", found, 1e5 * torch.finfo(layer.dtype).eps)

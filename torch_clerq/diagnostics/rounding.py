@@ -122,11 +122,16 @@ class Witness(TorchDispatchMode):
 
 
 class RandomRounding(TorchDispatchMode):
-    """Moves every result that has been rounded by at most one unit in the last place, at random."""
+    """Moves every result that has been rounded by at most one unit in the last place, at random.
 
-    def __init__(self, generator: torch.Generator):
+    Args:
+        generator: of the random numbers.
+        dtype: of the results that are moved, or its complex form; constants of another are left as they are.
+    """
+
+    def __init__(self, generator: torch.Generator, dtype: torch.dtype):
         super().__init__()
-        self.generator = generator
+        self.generator, self.dtype = generator, dtype
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -136,7 +141,7 @@ class RandomRounding(TorchDispatchMode):
         if any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):  # a view
             return result
         for out in _results(result):
-            if out.device.type == "cpu" and not out._is_zerotensor():
+            if out.dtype.to_real() == self.dtype and out.device.type == "cpu" and not out._is_zerotensor():
                 moves = torch.randint(-1, 2, out.shape, generator=self.generator).to(out.dtype)
                 out.mul_(1 + moves * torch.finfo(out.dtype).eps)
         return result
@@ -172,7 +177,7 @@ def spread(
     generator = torch.Generator().manual_seed(seed)
     values, norms = [], []
     for _ in range(SAMPLES):
-        with RandomRounding(generator):
+        with RandomRounding(generator, value.dtype):
             other, others = differentiate()
         values.append(float(other) - float(value))
         norms.append([float(torch.linalg.vector_norm(a - b)) for a, b in zip(others, gradients, strict=True)])
