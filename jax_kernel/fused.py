@@ -43,7 +43,7 @@ def single_kernel(function: Callable, fused: bool) -> Callable:
 
     A batch of it is one run of the kernel after another, whose arrays stay in the processor's cache.
     """
-    if not fused or jax.config.values["jax_disable_jit"]:  # where nothing is compiled there are no kernels
+    if not fused:
         return function
 
     def marked(*arguments):

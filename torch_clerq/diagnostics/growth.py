@@ -87,8 +87,8 @@ class Growth:
 
     @property
     def of_order_one(self) -> bool:
-        """Whether the runs have nothing in common any more: a relative difference above a tenth."""
-        return any(x > 0.1 for x in self.relative)
+        """Whether the runs have nothing in common any more: a relative difference of a tenth."""
+        return any(x >= 0.1 for x in self.relative)
 
     @property
     def exceeded(self) -> bool:

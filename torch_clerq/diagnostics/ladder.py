@@ -39,8 +39,8 @@ def steps(size: float, eps: float) -> np.ndarray:
         eps: rounding unit of its precision.
 
     Example:
-        >>> steps(1.0, 2.2e-16)[[0, 1, -1]].tolist()
-        [0.1, 0.03162277660168379, 1e-08]
+        >>> steps(1.0, 2.2e-16)[[0, 1, -1]].round(10).tolist()
+        [0.1, 0.0316227766, 1e-08]
     """
     top = 0.1 * max(size, 1.0)
     least = 0.7 * math.sqrt(eps) * (1 if eps < 1e-10 else 0.2)

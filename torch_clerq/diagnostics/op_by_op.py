@@ -19,7 +19,7 @@ from ..propagator import TorchPropagator
 INTERVALS = 3
 """Intervals of the time grid: as few as a problem may have."""
 
-NODES = 3
+NODES = 2
 
 
 @dataclasses.dataclass(frozen=True)
