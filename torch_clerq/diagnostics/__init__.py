@@ -3,8 +3,9 @@
 `check_gradients` looks at one gradient, `compare_jit` at an optimisation, `Growth` at two runs that should be the same.
 """
 
-from .gradients import GradientReport, GradientRow, Verdict, check_gradients
+from .gradients import check_gradients
 from .growth import Growth
+from .report import GradientReport, GradientRow, Verdict
 from .trajectories import Outcome, TrajectoryReport, compare_jit
 
 __all__ = [
