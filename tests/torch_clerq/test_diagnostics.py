@@ -400,7 +400,7 @@ def test_a_wrong_layer_is_told_from_a_right_one(monkeypatch):
     assert Verdict.MISCOMPILED.value[:20] in str(report)
 
 
-def test_an_adaptive_solver_limits_the_differences():
+def test_the_gradient_of_an_adaptive_solver_is_not_refuted():
     def problem(rtol):
         return layer(two_level(), "interaction_strengths", "decay_rates", solver=diffrax.Tsit5(), rtol=rtol, atol=rtol)
 
