@@ -79,6 +79,7 @@ class Loop:
             fail("module", "have a parameter that requires a gradient", "has none: name `trainable` ones")
         if max_grad_norm is not None and not max_grad_norm > 0:
             fail("max_grad_norm", "be positive", f"is {max_grad_norm!r}")
+        self.searching = [layer for _, layer in files.propagators(module) if layer.resolved is not None]
         self.guard = Guard(guard)
         self.history = History()
         self.step = self.evaluations = self.best_step = 0
@@ -113,6 +114,7 @@ class Loop:
 
     def advance(self) -> bool:
         """One update of the parameters; whether it moved them."""
+        self._refine()
         batch = self._next_batch()
         arguments = () if self.batches is None else (batch,)
         if self.batches is not None:
@@ -163,6 +165,19 @@ class Loop:
         history.seconds.append(self.seconds)
         self.pass_values.append(value)
         return moved or (norm > 0 and not self.searches)
+
+    def _refine(self) -> None:
+        """Let layers that have outgrown the resolution they found search on, and judge the best parameters by it."""
+        outgrown = [layer for layer in self.searching if layer.watch.outgrown]
+        for layer in outgrown:
+            layer.watch.outgrown = False
+            layer.search_again()
+        if outgrown and self.batches is None and self.step:
+            now, self.memo = _copied(self.module), None
+            self.restore()
+            with torch.no_grad():
+                self.best = float(self.objective(self.module))
+            self.module.load_state_dict(now)
 
     def _evaluate(self, arguments: tuple[Any, ...], trial: bool) -> tuple[torch.Tensor, float]:
         """The objective, with the gradients in place, and their norm before any scaling."""
@@ -270,6 +285,17 @@ class Loop:
             self._offer(sum(self.pass_values) / len(self.pass_values))
 
     # Before and after
+
+    @contextlib.contextmanager
+    def refining(self) -> Iterator[None]:
+        """Inside, layers that search their own resolution need not warn that it is outgrown."""
+        for layer in self.searching:
+            layer.watch.cured = True
+        try:
+            yield
+        finally:
+            for layer in self.searching:
+                layer.watch.cured = False
 
     def at(self) -> Progress:
         history = self.history

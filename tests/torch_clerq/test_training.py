@@ -399,6 +399,28 @@ def test_a_result_is_verified_at_twice_the_resolution():
     assert layer.resolution == Resolution(12, 2)
 
 
+def test_a_layer_that_searched_its_resolution_searches_on_when_it_is_outgrown():
+    layer = TorchPropagator(
+        two_level(rabi_freq=1e-3), trainable=("interaction_strengths",), dtype=torch.float64, tol=1e-4
+    )
+    with torch.no_grad():
+        layer.interaction_strengths.fill_(1e-3)
+
+    def loss(layer):  # a medium that is to absorb more and more
+        fields = layer()
+        return fields[0, -1].abs().square().sum() / fields[0, 0].abs().square().sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResolutionWarning)
+        seen = []
+        found = fit(
+            layer, loss, steps=40, learning_rate=0.5, callbacks=[lambda at: seen.append(layer.resolution)], **QUIET
+        )
+    assert seen[-1].t_substeps > seen[0].t_substeps
+    assert found.verified == pytest.approx(found.value, abs=1e-4)
+    assert not layer.watch.cured
+
+
 def test_a_result_that_is_an_error_of_the_grid_is_called_one():
     layer = medium(Resolution(2, 2), g=5.0)
     with pytest.warns(ResolutionWarning, match="the fit has used an error of the grid"):
