@@ -1,5 +1,6 @@
 """Watches a fit for divergence: a loss that runs away, and steps that turn a rounding into something else."""
 
+import contextlib
 import copy
 import math
 import statistics
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from jax_kernel.errors import DivergenceWarning, warn
+from jax_kernel.errors import DivergenceWarning, PropagationError, warn
 
 from . import checkpoint as files
 from .diagnostics.growth import Growth
@@ -63,11 +64,12 @@ class Guard:
         if not self.enabled or isinstance(optimizer, torch.optim.LBFGS):
             return  # whose line search decides by comparing, so that its course parts at any rounding
         if step == 0 or (step >= 100 and math.log10(step).is_integer()):
-            self.twin, self.since = copy.deepcopy((module, optimizer)), step
-            self.growth = Growth(tolerance=PARTED)
-            with torch.no_grad():
-                for p in self.twin[0].parameters():
-                    p.mul_(1 + torch.finfo(p.dtype).eps)
+            with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):  # of what cannot be copied
+                self.twin, self.since = copy.deepcopy((module, optimizer)), step
+                self.growth = Growth(tolerance=PARTED)
+                with torch.no_grad():
+                    for p in self.twin[0].parameters():
+                        p.mul_(1 + torch.finfo(p.dtype).eps)
         if self.twin is not None:
             self.random = files.random_states()
 
@@ -75,11 +77,14 @@ class Guard:
         self,
         step: int,
         optimizer: Optimizer,
-        descend: Callable[[nn.Module, Optimizer], float],
+        descend: Callable[[nn.Module, Optimizer], float | None],
         value: float,
         norm: float,
     ) -> None:
-        """Look at the value and the gradient's norm before a step, and let the copy make the step `descend`, too."""
+        """Look at the value and the gradient's norm before a step, and let the copy make the step `descend`, too.
+
+        That returns the copy's value, or None if the objective does not depend on the module it is given.
+        """
         if not self.enabled or self.said is not None:
             return
         self.start = value if self.start is None else self.start
@@ -99,10 +104,15 @@ class Guard:
             group["lr"] = original["lr"]
         after = files.random_states()
         files.set_random_states(self.random)
+        other = None
         try:
-            other = descend(module, its)
+            with contextlib.suppress(PropagationError):
+                other = descend(module, its)
         finally:
             files.set_random_states(after)
+        if other is None:
+            self.twin = None
+            return
         taken = step - self.since
         self.growth.update(other - value, max(abs(value), abs((self.start or 0.0) - self.best)))
         if self.growth.horizon is not None and self.growth.total > 100:

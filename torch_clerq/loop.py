@@ -144,11 +144,14 @@ class Loop:
             moved = not _same(before, self.parameters)
         self.step += 1
 
-        def descend(module: nn.Module, optimizer: Optimizer) -> float:
+        def descend(module: nn.Module, optimizer: Optimizer) -> float | None:
+            parameters = [p for p in module.parameters() if p.requires_grad]
             optimizer.zero_grad()
             loss = self.objective(module, *arguments)
             loss.backward()
-            self._treat([p for p in module.parameters() if p.requires_grad])
+            if all(p.grad is None for p in parameters):
+                return None
+            self._treat(parameters)
             optimizer.step()
             return float(loss.detach())
 

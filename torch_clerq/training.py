@@ -1,6 +1,7 @@
 """The training loop: any torch optimiser on any objective of a module, with nothing lost on the way."""
 
 import copy
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -145,43 +146,41 @@ def fit(
     describe = progress if callable(progress) else "value {:.4g}".format
     promise = "the best so far will be kept"
     stopped = "steps"
-    with (
-        interruptible(promise) as interrupted,
-        loop.refining(),
-        Bar(steps, describe, quiet=not progress, done=loop.step) as bar,
-    ):
-        while loop.step < steps:
-            try:
+    try:
+        with (
+            interruptible(promise) as interrupted,
+            loop.refining(),
+            Bar(steps, describe, quiet=not progress, done=loop.step) as bar,
+        ):
+            while loop.step < steps:
                 moved = loop.advance()
-            except Diverged as trouble:
-                loop.restore()
-                stopped = "diverged"
-                loop.guard.say(f"{trouble}")
-                break
-            except BaseException as error:
-                loop.restore()
-                error.add_note(f"The module holds the best parameters of the {loop.step} steps before this error.")
-                raise
-            if path is not None:
-                loop.save(path)
-            at = loop.at()
-            bar(loop.step, at.value)
-            asked = [bool(callback(at)) for callback in callbacks]
-            reasons = {
-                "interrupted": interrupted(),
-                "callback": any(asked),
-                "target": target is not None and loop.best <= target,
-                "converged": not moved,
-                "patience": patience is not None and loop.step - loop.best_step >= patience,
-            }
-            ended = [reason for reason, given in reasons.items() if given]
-            if ended:
-                stopped = ended[0]
-                break
+                if path is not None:
+                    loop.save(path)
+                at = loop.at()
+                bar(loop.step, at.value)
+                asked = [bool(callback(at)) for callback in callbacks]
+                reasons = {
+                    "interrupted": interrupted(),
+                    "callback": any(asked),
+                    "target": target is not None and loop.best <= target,
+                    "converged": not moved,
+                    "patience": patience is not None and loop.step - loop.best_step >= patience,
+                }
+                ended = [reason for reason, given in reasons.items() if given]
+                if ended:
+                    stopped = ended[0]
+                    break
+    except Diverged as trouble:
+        stopped = "diverged"
+        loop.guard.say(str(trouble))
+    except BaseException as error:
+        loop.restore()
+        error.add_note(f"The module holds the best parameters of the {loop.step} steps before this error.")
+        raise
     if stopped != "diverged":
         loop.look_at_the_end()
     loop.restore()
-    verified = loop.verified() if verify and stopped != "interrupted" else None
+    verified = loop.verified() if verify and stopped != "interrupted" and math.isfinite(loop.best) else None
     return Fit(
         value=loop.best,
         step=loop.best_step,

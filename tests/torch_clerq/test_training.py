@@ -338,6 +338,31 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
+def test_a_callback_or_a_disk_that_fails_leaves_the_best(tmp_path, monkeypatch):
+    def callback(at):
+        raise KeyError("a fault of the user's")
+
+    point = Point(3.0)
+    with pytest.raises(KeyError) as caught:
+        fit(point, bowl, optimizer="sgd", learning_rate=2.0, guard=False, callbacks=[callback], **QUIET)
+    assert "The module holds the best parameters of the 1 steps" in caught.value.__notes__[0]
+    assert point.x.item() == 3.0
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("torch_clerq.checkpoint.write", full)
+    with pytest.raises(OSError, match="No space") as trouble:
+        fit(point, bowl, optimizer="sgd", learning_rate=0.1, checkpoint=tmp_path / "run.pt", **QUIET)
+    assert "The module holds the best parameters" in trouble.value.__notes__[0]
+
+
+def test_what_is_not_finite_from_the_start():
+    with pytest.warns(DivergenceWarning, match="the objective became nan"):
+        found = fit(Point(3.0), lambda point: (point.x - 4).log().sum(), steps=5, **QUIET)
+    assert (found.stopped, found.verified, found.value) == ("diverged", None, math.inf)
+
+
 # When numbers stop meaning anything
 
 
@@ -371,6 +396,19 @@ def test_a_course_that_does_not_part_is_left_alone():
     alone = fit(network, loss, steps=20, optimizer="adam", learning_rate=2e-2, guard=False, **QUIET)
     assert watched.history.values == alone.history.values
     assert watched.diverging is None
+
+
+def test_the_guard_needs_no_copy_and_no_argument():
+    class Unique(Point):
+        def __deepcopy__(self, memo):
+            raise RuntimeError("only leaf tensors can be copied")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(Unique(3.0), bowl, steps=9, optimizer="sgd", learning_rate=0.1, **QUIET)
+        point = Point(3.0)
+        found = fit(point, lambda _: bowl(point), steps=9, optimizer="sgd", learning_rate=0.1, **QUIET)
+    assert found.value == pytest.approx(4 * 0.8 ** (2 * 9))
 
 
 def test_a_loss_that_runs_away_is_noticed():
