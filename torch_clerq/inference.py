@@ -375,20 +375,21 @@ class _System:
         return torch.cat([*scaled, (self.flat.physical(x)[place.long()] - mean) / deviation])
 
     def values(self, x: np.ndarray) -> np.ndarray:
-        """Shape (residual,); infinite where a trial step fails."""
+        """Shape (residual,); far above those of the start where a trial step fails."""
         try:
             found = self._all(torch.as_tensor(x)).detach().numpy()
         except (ProblemError, ResolutionError) as error:
             if not self.count:
                 raise
-            self.trouble = str(error)
-            return np.full(self.count, math.inf)
+            self.trouble, found = str(error), np.full(1, math.nan)
         if not self.count:
             if not found.size:
                 fail("residuals", "return at least one number", "returned none")
             if not np.isfinite(found).all():
                 fail("residuals", "be finite at the start", f"have {found[~np.isfinite(found)][0]:g}")
             self.count, self.initial = len(found), float(np.linalg.norm(found))
+        if not np.isfinite(found).all():
+            return np.full(self.count, 1e3 * (1 + self.initial))
         return found
 
     def jacobian(self, x: np.ndarray) -> np.ndarray:
@@ -407,11 +408,12 @@ class _System:
         try:
             for layer, at in kept:
                 layer.resolution = at.doubled()
-            found = self.values(x)
+            return self._all(torch.as_tensor(x)).detach().numpy()
+        except ResolutionError:
+            return None
         finally:
             for layer, at in kept:
                 layer.resolution = at
-        return found if np.isfinite(found).all() else None
 
 
 def _flattened(part: Any, name: str) -> torch.Tensor:
