@@ -1,9 +1,10 @@
-"""What is in the cell? Infer a hot vapour in a magnetic field from noisy measurements: `python examples/infer_medium.py`.
+"""What is in the cell? Infer a hot vapour in a magnetic field from noisy measurements: `python
+examples/infer_medium.py`.
 
-Weak pulses went through a cell of unknown density, decay rate, detuning, temperature and magnetic field. Measured are the
-transmission spectrum of a short pulse and the power over time of two longer, detuned ones, each with noise of 1 %. All
-three pulses are one batch, and all parameters are inferred from all data at once. The "measurement" is made up here from
-known values, so that the answer can be held against them.
+Weak pulses went through a cell of unknown density, decay rate, detuning, temperature and magnetic field. Measured are
+the transmission spectrum of a short pulse and the power over time of two longer, detuned ones, each with noise of 1 %.
+All three pulses are one batch, and all parameters are inferred from all data at once. The "measurement" is made up here
+from known values, so that the answer can be held against them.
 """
 
 import argparse
@@ -52,7 +53,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="coarser, and unverified: to see that it runs")
     smoke = parser.parse_args().smoke
-    options = {"dtype": torch.float64, "resolution": Resolution(8, 1) if smoke else "auto", "tol": 1e-2 if smoke else 1e-4}
+    options = {"resolution": Resolution(8, 1), "tol": 1e-2} if smoke else {"resolution": "auto", "tol": 1e-4}
+    options["dtype"] = torch.float64
     medium = problem(classes=12 if smoke else 18)
 
     with torch.no_grad():
@@ -71,7 +73,7 @@ def main() -> None:
     for name, truth in TRUTH.items():
         low, high = found.interval(name)
         print(f"{name}: {np.ravel(truth)[0]} is {'in' if low <= np.ravel(truth)[0] <= high else 'not in'} its interval")
-    depth = found.of(layer, lambda layer: 4 * layer.interaction_strengths / layer.decay_rates)
+    depth = found.of(lambda layer: 4 * layer.interaction_strengths / layer.decay_rates)
     print(f"optical depth on resonance, at rest and without the field: {depth[0]:.3f} ± {depth[1]:.3f}")
 
 

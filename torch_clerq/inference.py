@@ -1,9 +1,8 @@
 """Parameters from measured data by least squares, with uncertainties from the exact Jacobian."""
 
-import contextlib
 import math
 import time as clock
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +21,8 @@ from .checkpoint import propagators
 from .flat import FlatParameters
 
 COLLINEAR = 1e3
-"""Condition number of JᵀJ above which two parameters are named that are hard to tell apart: an index of 30 of D. A. Belsley,
-E. Kuh and R. E. Welsch, Regression Diagnostics (Wiley, 1980), section 3.2."""
+"""Condition number of JᵀJ above which two parameters are named that are hard to tell apart: an index of 30 of D. A.
+Belsley, E. Kuh and R. E. Welsch, Regression Diagnostics (Wiley, 1980), section 3.2."""
 
 UNCONVERGED = 0.1
 """Distance from the minimum of the linearised problem, in standard errors, above which a solution is warned of."""
@@ -32,7 +31,7 @@ SHIFTED = 0.1
 """What twice the resolution may move a parameter by, in standard errors, without a warning."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Raw:
     """The solution in the raw values that the solver moves.
 
@@ -77,7 +76,7 @@ class _Raw:
         return float(expit(logit(value) - half)), float(expit(logit(value) + half))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Inference:
     """What data say about parameters; the module itself holds the best values.
 
@@ -87,8 +86,8 @@ class Inference:
     Attributes:
         parameters: physical values by name.
         standard_errors: by name; infinite where the data leave the value open.
-        covariance: of the physical values in the order of `parameters`, shape (parameter, parameter). What the data leave
-            open has no part in it.
+        covariance: of the physical values in the order of `parameters`, shape (parameter, parameter). What the data
+            leave open has no part in it.
         chi_square: the sum of squares of the residuals in units of σ, those of the priors included.
         degrees_of_freedom: residuals and priors, less the combinations of parameters that they determine.
         sigma_known: whether σ was given; otherwise `covariance` is scaled by `reduced_chi_square`.
@@ -140,8 +139,8 @@ class Inference:
 
         The value and as many standard errors on either side as a normal distribution asks for or, where σ is estimated,
         Student's t with `degrees_of_freedom`. Under a parametrisation they are those of the raw value, and the ends are
-        mapped to physical values, so that the interval stays allowed; for a population p of a `Simplex` they are those of
-        ln(p/(1 − p)). Source: D. M. Bates and D. G. Watts, Nonlinear Regression Analysis (Wiley, 1988), section 2.3.
+        mapped to physical values, so that the interval stays allowed; for a population p of a `Simplex` they are those
+        of ln(p/(1 − p)). Source: D. M. Bates and D. G. Watts, Nonlinear Regression Analysis (Wiley, 1988), section 2.3.
 
         Args:
             name: as in `parameters`.
@@ -162,11 +161,10 @@ class Inference:
         reach = float(distribution.ppf((1 + level) / 2))
         return self._raw.interval(names.index(name), self.parameters[name], reach)
 
-    def of(self, module: nn.Module, quantity: Callable[[nn.Module], torch.Tensor]) -> tuple[float, float]:
+    def of(self, quantity: Callable[[nn.Module], torch.Tensor]) -> tuple[float, float]:
         """A quantity that follows from the parameters, with its standard error to first order.
 
         Args:
-            module: what was inferred, as it was left.
             quantity: a function of the module that returns one real number, differentiable in forward mode.
 
         Returns:
@@ -175,12 +173,16 @@ class Inference:
         Raises:
             ProblemError: the quantity is not one real number.
         """
-        flat = FlatParameters(module)
-        value = _flattened(flat.call(quantity, flat.raw()), "quantity").detach()
+
+        def number(x: torch.Tensor) -> torch.Tensor:
+            return _flattened(self._raw.flat.call(quantity, x), "quantity")
+
+        at = torch.as_tensor(self._raw.value)
+        value = number(at).detach()
         if value.numel() != 1:
             fail("quantity", "return one real number", f"returned {value.numel()}")
-        gradient = torch.func.jacfwd(lambda x: _flattened(flat.call(quantity, x), "quantity"))(flat.raw())
-        return value.item(), float(self._raw.errors(gradient.detach().numpy())[0])
+        gradient = torch.func.jacfwd(number)(at).detach().numpy()
+        return value.item(), float(self._raw.errors(gradient)[0])
 
     def __str__(self) -> str:
         fits = f"(probability {self.probability:.2g})"
@@ -230,23 +232,23 @@ def infer(
 ) -> Inference:
     """Fit a module's trainable parameters to data by least squares; the module is left with the best values.
 
-    Minimises χ² = Σ(residual/σ)² with the trust-region method of `scipy.optimize.least_squares` and the exact Jacobian J by
-    forward mode, one batched run for all parameters. At the minimum the parameters have the covariance (JᵀJ)⁻¹
-    (Gauss–Newton), times χ² per degree of freedom where σ is not known. Sources: P. R. Bevington and D. K. Robinson, Data
-    Reduction and Error Analysis for the Physical Sciences (McGraw-Hill, 2003), sections 8.5 and 11.1; D. M. Bates and D. G.
-    Watts, Nonlinear Regression Analysis (Wiley, 1988), sections 2.2 and 2.3.
+    Minimises χ² = Σ(residual/σ)² with the trust-region method of `scipy.optimize.least_squares` and the exact Jacobian
+    J by forward mode, one batched run for all parameters. At the minimum the parameters have the covariance (JᵀJ)⁻¹
+    (Gauss–Newton), times χ² per degree of freedom where σ is not known. Sources: P. R. Bevington and D. K. Robinson,
+    Data Reduction and Error Analysis for the Physical Sciences (McGraw-Hill, 2003), sections 8.5 and 11.1; D. M. Bates
+    and D. G. Watts, Nonlinear Regression Analysis (Wiley, 1988), sections 2.2 and 2.3.
 
-    This holds for independent noise, and as far as the model is linear within a few standard errors. The minimum is that of
-    the valley of the start: a small `probability` tells a wrong one.
+    This holds for independent noise, and as far as the model is linear within a few standard errors. The minimum is
+    that of the valley of the start: a small `probability` tells a wrong one.
 
     Args:
-        module: what is inferred: a `TorchPropagator`, or any module with trainable parameters, such as several layers that
-            share some. A parametrisation keeps values allowed.
+        module: what is inferred: a `TorchPropagator`, or any module with trainable parameters, such as several layers
+            that share some. A parametrisation keeps values allowed.
         residuals: a function of the module that returns model − data, a tensor or a sequence of tensors of any shapes,
             differentiable in forward mode. Of complex ones, real and imaginary part count.
-        sigma: standard deviation of the noise (of real and imaginary part each): a number, a tensor that broadcasts to the
-            residuals, or a sequence of these, one for each tensor; the default is for residuals in units of it. None where
-            it is not known: then the residuals are taken to have one variance, which is estimated.
+        sigma: standard deviation of the noise (of real and imaginary part each): a number, a tensor that broadcasts to
+            the residuals, or a sequence of these, one for each tensor; the default is for residuals in units of it.
+            None where it is not known: then the residuals are taken to have one variance, which is estimated.
         priors: what is known beforehand, {name: (mean, standard deviation)} in physical units, by the names of
             `Inference.parameters`, or by that of a parameter for all its elements.
         tolerance: relative change of χ² or of the parameters at which the fit ends.
@@ -255,12 +257,12 @@ def infer(
             `ResolutionWarning` where that would move a parameter by more than a tenth of its standard error.
 
     Returns:
-        An `Inference`. What the data leave open, a singular direction of J, is named in an `InferenceWarning`; it stays as
-        it was, the inverse is a pseudo-inverse, and the standard errors of what depends on it are infinite.
+        An `Inference`. What the data leave open, a singular direction of J, is named in an `InferenceWarning`; it stays
+        as it was, the inverse is a pseudo-inverse, and the standard errors of what depends on it are infinite.
 
     Raises:
-        ProblemError: an argument breaks a rule, or at the start a parameter does. In a trial step of the solver that counts
-            as a bad step, as does a ResolutionError.
+        ProblemError: an argument breaks a rule, or at the start a parameter does. In a trial step of the solver that
+            counts as a bad step, as does a ResolutionError.
         ResolutionError: the start cannot be resolved.
 
     Example:
@@ -278,8 +280,12 @@ def infer(
         >>> trace += 0.01 * torch.as_tensor(np.random.default_rng(0).normal(size=81))
         >>> medium.interaction_strengths, medium.decay_rates = 0.5, 2.0  # a guess
         >>> found = infer(medium, lambda medium: 1e3 * medium()[0, -1].real - trace, sigma=0.01)
-        >>> [round(value, 2) for value in found.parameters.values()]
-        [1.0, 1.01]
+        >>> print(found)
+        χ² 73.2 with 79 degrees of freedom (probability 0.66)
+        parameter              value  standard error   95 % interval
+        interaction_strengths  0.982           0.012  0.959 to 1.005
+        decay_rates            0.978           0.019  0.941 to 1.017
+        condition number of JᵀJ 4
     """
     begin = clock.perf_counter()
     _check(module, residuals, sigma, tolerance, max_evaluations)
@@ -312,8 +318,8 @@ def infer(
     decrement = float(np.linalg.norm(left[:, :rank].T @ left_over))
     if undetermined:
         text = (
-            f"The data leave open: {'; '.join(undetermined)}. Hold one of these parameters fixed, give `priors`, or add data "
-            "that tell them apart."
+            f"The data leave open: {'; '.join(undetermined)}. Hold one of these parameters fixed, give `priors`, or "
+            "add data that tell them apart."
         )
         warn(text, InferenceWarning)
     if solved.status == 0:
@@ -330,8 +336,8 @@ def infer(
         shift = float(np.max(moved / np.maximum(errors, 1e-9 * np.abs(values) + np.finfo(float).tiny)))
         if shift > SHIFTED:
             text = (
-                f"At twice the resolution a parameter would move by {shift:.2g} standard errors: infer again with a finer "
-                "`resolution` or a smaller `tol`."
+                f"At twice the resolution a parameter would move by {shift:.2g} standard errors: infer again with a "
+                "finer `resolution` or a smaller `tol`."
             )
             warn(text, ResolutionWarning)
     return Inference(

@@ -2,6 +2,8 @@
 
 import math
 import re
+import runpy
+import sys
 import warnings
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.conftest import two_level
+from tests.conftest import ROOT, two_level
 from torch_clerq import (
     InferenceWarning,
     Interval,
@@ -24,6 +26,7 @@ from torch_clerq import (
 )
 from torch_clerq.flat import FlatParameters
 from torch_clerq.parametrised import Parametrised
+from torch_clerq.spectra import voigt_two_linear_known
 
 AT = Resolution(12, 2)
 
@@ -67,7 +70,8 @@ def test_a_line_has_the_covariance_of_the_normal_equations(sigma):
     torch.testing.assert_close(model.ends.detach(), values)  # where the module is left
     torch.testing.assert_close(found.covariance, covariance)
     torch.testing.assert_close(tensor(*found.standard_errors.values()), covariance.diagonal().sqrt())
-    assert found.correlation[0, 1].item() == pytest.approx((covariance[0, 1] / covariance.diagonal().prod().sqrt()).item())
+    correlation = covariance[0, 1] / covariance.diagonal().prod().sqrt()
+    assert found.correlation[0, 1].item() == pytest.approx(correlation.item())
     assert found.correlation.diagonal().tolist() == [1.0, 1.0]
     assert found.degrees_of_freedom == 23
     assert found.chi_square == pytest.approx((((DESIGN @ values - LINE) / sigma) ** 2).sum().item())
@@ -79,7 +83,8 @@ def test_a_line_has_the_covariance_of_the_normal_equations(sigma):
 
 
 def test_noise_of_unknown_size_is_estimated_and_its_intervals_are_those_of_student():
-    known, unknown = (infer(Numbers({"ends": [0.0, 0.0]}), lambda m: DESIGN @ m.ends - LINE, sigma=s) for s in (1.0, None))
+    line = lambda m: DESIGN @ m.ends - LINE  # noqa: E731
+    known, unknown = (infer(Numbers({"ends": [0.0, 0.0]}), line, sigma=sigma) for sigma in (1.0, None))
     ratio = known.chi_square / 23
     assert unknown.reduced_chi_square == pytest.approx(ratio)
     torch.testing.assert_close(unknown.covariance, ratio * known.covariance)
@@ -174,25 +179,22 @@ def test_strength_and_density_cannot_be_told_apart_but_their_product_is_known():
     layer = absorber("interaction_strengths", "number_density", "decay_rates")
     trace = 1e3 * layer()[0, -1].real.detach() + 0.01 * normal(7, 61)
     layer.interaction_strengths, layer.number_density = 1.5, 0.8
-    with pytest.warns(InferenceWarning, match="The data leave open: .* Hold one of these parameters fixed, give `priors`"):
+    with pytest.warns(InferenceWarning, match="The data leave open: .* Hold one of these parameters fixed"):
         found = infer(layer, lambda layer: 1e3 * layer()[0, -1].real - trace, sigma=0.01)
-    assert len(found.undetermined) == 1
-    assert re.fullmatch(r"(\w+) \+1 % with (\w+) -1 %", found.undetermined[0])
-    assert {"interaction_strengths", "number_density"} < set(re.findall(r"\w{3,}", found.undetermined[0])) | {"decay_rates"}
-    assert "decay_rates" not in found.undetermined[0]
-    assert [math.isinf(error) for error in found.standard_errors.values()] == [True, False, True] or [
-        name for name, error in found.standard_errors.items() if math.isinf(error)
-    ] == ["interaction_strengths", "number_density"]
+    (combination,) = found.undetermined
+    names = set(re.fullmatch(r"(\w+) \+1 % with (\w+) -1 %", combination).groups())
+    assert names == {"interaction_strengths", "number_density"}
+    assert names == {name for name, error in found.standard_errors.items() if math.isinf(error)}
     assert found.interval("number_density") == (-math.inf, math.inf)
     assert math.isinf(found.condition_number)
     assert "undetermined" in str(found)
-    value, error = found.of(layer, lambda layer: layer.interaction_strengths * layer.number_density)
+    value, error = found.of(lambda layer: layer.interaction_strengths * layer.number_density)
     alone = absorber("interaction_strengths", "decay_rates")
     expected = infer(alone, lambda layer: 1e3 * layer()[0, -1].real - trace, sigma=0.01)
     assert value == pytest.approx(expected.parameters["interaction_strengths"], rel=1e-6)
     assert error == pytest.approx(expected.standard_errors["interaction_strengths"], rel=1e-5)
     assert found.standard_errors["decay_rates"] == pytest.approx(expected.standard_errors["decay_rates"], rel=1e-5)
-    assert math.isinf(found.of(layer, lambda layer: layer.number_density)[1])
+    assert math.isinf(found.of(lambda layer: layer.number_density)[1])
     with warnings.catch_warnings():  # which the prior decides
         warnings.simplefilter("error")
         prior = {"number_density": (1.0, 0.01)}
@@ -213,12 +215,8 @@ def test_what_moves_nothing_is_open_and_allowed_intervals_are_all_that_is_allowe
 
 
 def test_a_near_degeneracy_is_named_in_the_table():
-    slow = 1e-2 * TIME
-    data = 1 - 0.5 * slow + 1e-5 * normal(8, 25)
-    found = infer(Numbers({"height": 2.0, "rate": 1.0}), lambda m: m.height * torch.exp(-m.rate * slow) - data, sigma=1e-5)
-    assert not found.undetermined
-    assert "condition number" in str(found)
     steep = infer(Numbers({"a": 0.0, "b": 0.0}), lambda m: m.a + m.b * (10 + 0.1 * TIME) - 1, sigma=0.1)
+    assert not steep.undetermined
     assert "a and b are hard to tell apart (correlation -1.000)" in str(steep)
 
 
@@ -228,12 +226,15 @@ def test_a_near_degeneracy_is_named_in_the_table():
 def test_the_jacobian_is_that_of_differences():
     layer = absorber(under={"interaction_strengths": Positive(), "decay_rates": Positive(), "detunings": None})
     flat = FlatParameters(layer)
-    light = lambda x: torch.view_as_real(1e3 * flat.call(lambda layer: layer()[0, -1], x)).flatten().detach()  # noqa: E731
+
+    def light(x):
+        return torch.view_as_real(1e3 * flat.call(lambda layer: layer()[0, -1], x)).flatten()
+
     at = flat.raw()
-    exact = torch.func.jacfwd(lambda x: torch.view_as_real(1e3 * flat.call(lambda layer: layer()[0, -1], x)).flatten())(at)
+    exact = torch.func.jacfwd(light)(at)
     steps = 1e-5 * torch.eye(3, dtype=torch.float64)
     differences = torch.stack([(light(at + step) - light(at - step)) / 2e-5 for step in steps], -1)
-    torch.testing.assert_close(exact.detach(), differences, atol=1e-8, rtol=1e-6)
+    torch.testing.assert_close(exact.detach(), differences.detach(), atol=1e-8, rtol=1e-6)
 
 
 def test_the_optical_depth_of_a_steady_trace_has_the_error_of_the_formula():
@@ -250,7 +251,7 @@ def test_the_optical_depth_of_a_steady_trace_has_the_error_of_the_formula():
     assert found.standard_errors["interaction_strengths"] == pytest.approx(0.01 / (mean * 11**0.5), rel=1e-4)
     assert layer.interaction_strengths.item() == found.parameters["interaction_strengths"]
     assert found.resolution_shift < 0.01
-    depth, error = found.of(layer, lambda layer: 4 * layer.interaction_strengths / 2.0)
+    depth, error = found.of(lambda layer: 4 * layer.interaction_strengths / 2.0)
     assert (depth, error) == pytest.approx((2 * value, 2 * found.standard_errors["interaction_strengths"]))
 
 
@@ -262,7 +263,8 @@ def test_pulses_of_a_batch_and_layers_that_share_a_parameter_are_fitted_together
     widths = tensor(0.3, 0.5, 0.8)[:, None]
     pulses = 1e-3 * torch.exp(-((thin.time / widths) ** 2))[:, None]
     light = lambda both: [1e3 * layer(pulses)[:, 0, -1] for layer in both]  # noqa: E731
-    seen = [one.detach() + 0.02 * torch.complex(normal(10 + k, 3, 61), normal(20 + k, 3, 61)) for k, one in enumerate(light(both))]
+    noise = [0.02 * torch.complex(normal(10 + k, 3, 61), normal(20 + k, 3, 61)) for k in range(2)]
+    seen = [one.detach() + more for one, more in zip(light(both), noise, strict=True)]
     thin.interaction_strengths, thick.interaction_strengths, thin.decay_rates = 0.7, 2.6, 1.4
     found = infer(both, lambda both: [model - data for model, data in zip(light(both), seen, strict=True)], sigma=0.02)
     truth = {"0.decay_rates": 1.0, "0.interaction_strengths": 1.0, "1.interaction_strengths": 2.0}
@@ -288,7 +290,8 @@ def test_the_stated_intervals_hold_the_truth_as_often_as_they_say():
         data = clean + 0.02 * normal(1000 + draw, 41)
         medium.depth, medium.rate = 0.5, 1.2
         for known in (True, False):  # the second from where the first has arrived
-            found = infer(medium, lambda m, data=data: transmission(m) - data, sigma=0.02 if known else None, tolerance=1e-6)
+            sigma = 0.02 if known else None
+            found = infer(medium, lambda m, data=data: transmission(m) - data, sigma=sigma, tolerance=1e-6)
             for name, truth in (("depth", 0.4), ("rate", 1.5)):
                 low, high = found.interval(name)
                 held[name, known] += low <= truth <= high
@@ -369,18 +372,24 @@ BAD = {
     "module": (dict(module=3), r"`module` must be an nn.Module, but is 3"),
     "nothing to infer": (dict(module=nn.Identity()), "`module` must have a parameter that requires a gradient"),
     "residuals": (dict(residuals=3), "`residuals` must be a function of the module"),
-    "no tensor": (dict(residuals=lambda m: 3.0), "`residuals` must return tensors of real or complex numbers, but returned a float"),
+    "no tensor": (dict(residuals=lambda m: 3.0),
+        "`residuals` must return tensors of real or complex numbers, but returned a float"),
     "integers": (dict(residuals=lambda m: torch.ones(2, dtype=torch.int64)), "returned one of torch.int64"),
     "empty": (dict(residuals=lambda m: m.ends[:0]), "`residuals` must return at least one number"),
     "not finite": (dict(residuals=lambda m: m.ends / 0.0), "`residuals` must be finite at the start, but have nan"),
-    "no slope": (dict(residuals=lambda m: m.ends[:1].sqrt() - 1), r"`residuals` must have finite derivatives, but have none by `ends\[0\]`"),
+    "no slope": (dict(residuals=lambda m: m.ends[:1].sqrt() - 1),
+        r"`residuals` must have finite derivatives, but have none by `ends\[0\]`"),
     "constant": (dict(residuals=lambda m: torch.ones(3)), "`residuals` must depend on the trainable parameters"),
     "negative sigma": (dict(sigma=-1.0), "`sigma` must be positive and finite, or None, but is -1"),
-    "sigma's shape": (dict(sigma=torch.ones(3)), r"`sigma` must broadcast to the residuals, of shape \(25,\), but has shape \(3,\)"),
-    "number of sigmas": (dict(sigma=(1.0, 2.0)), "`sigma` must have one entry for each of the 1 tensors of residuals, but has 2"),
+    "sigma's shape": (dict(sigma=torch.ones(3)),
+        r"`sigma` must broadcast to the residuals, of shape \(25,\), but has shape \(3,\)"),
+    "number of sigmas": (dict(sigma=(1.0, 2.0)),
+        "`sigma` must have one entry for each of the 1 tensors of residuals, but has 2"),
     "some sigmas": (dict(sigma=(1.0, None)), "`sigma` must be known for each tensor of residuals, or None for all"),
-    "too few residuals": (dict(residuals=lambda m: m.ends - 1, sigma=None), "`sigma` must be given where no more residuals"),
-    "unknown prior": (dict(priors={"end": (0.0, 1.0)}), r"`priors` must have names among .*, but has 'end' \(did you mean `ends`"),
+    "too few residuals": (dict(residuals=lambda m: m.ends - 1, sigma=None),
+        "`sigma` must be given where no more residuals"),
+    "unknown prior": (dict(priors={"end": (0.0, 1.0)}),
+        r"`priors` must have names among .*, but has 'end' \(did you mean `ends`"),
     "prior": (dict(priors={"ends": (0.0, 0.0)}), r"`priors\['ends'\]` must be \(mean, positive standard deviation\)"),
     "prior twice": (dict(priors={"ends": (0.0, 1.0), "ends[0]": (0.0, 1.0)}), "`priors` must name each parameter once"),
     "prior without sigma": (dict(priors={"ends": (0.0, 1.0)}, sigma=None), "`priors` must come with `sigma`"),
@@ -400,10 +409,31 @@ def test_a_wrong_argument_is_refused_in_one_sentence(case):
 
 
 def test_what_an_inference_is_asked_for_is_checked():
-    found = infer(model := Numbers({"ends": [0.0, 0.0]}), lambda m: DESIGN @ m.ends - LINE)
+    found = infer(Numbers({"ends": [0.0, 0.0]}), lambda m: DESIGN @ m.ends - LINE)
     with pytest.raises(ProblemError, match=r"`name` must be one of ends\[0\], ends\[1\], but is 'ends'"):
         found.interval("ends")
     with pytest.raises(ProblemError, match="`level` must be between 0 and 1, but is 95"):
         found.interval("ends[0]", 95)
     with pytest.raises(ProblemError, match="`quantity` must return one real number, but returned 2"):
-        found.of(model, lambda m: m.ends)
+        found.of(lambda m: m.ends)
+
+
+def test_a_voigt_profile_is_fitted_in_its_closed_form():
+    frequency = torch.linspace(-3.0, 3.0, 61, dtype=torch.float64)
+    names = {"depth": 1.5, "rate": 1.0, "width": 0.5, "centre": 0.2}
+
+    def transmission(m):
+        return torch.exp(-m.depth * voigt_two_linear_known(frequency - m.centre, m.rate, m.width).imag)
+
+    line = Numbers(names, dict.fromkeys(("depth", "rate", "width"), Positive()))
+    data = transmission(line).detach() + 0.002 * normal(11, 61)
+    line.depth, line.rate, line.width, line.centre = 1.0, 1.5, 0.3, 0.0
+    found = infer(line, lambda line: transmission(line) - data, sigma=0.002)
+    for name, truth in names.items():
+        assert abs(found.parameters[name] - truth) < 4 * found.standard_errors[name] < 0.2
+
+
+def test_the_example_finds_what_it_hid(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["infer_medium.py", "--smoke"])
+    runpy.run_path(str(ROOT / "examples" / "infer_medium.py"), run_name="__main__")
+    assert capsys.readouterr().out.count("is in its interval") == 5
