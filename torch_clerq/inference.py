@@ -185,9 +185,11 @@ class Inference:
         return value.item(), float(self._raw.errors(gradient)[0])
 
     def __str__(self) -> str:
-        fits = f"(probability {self.probability:.2g})"
+        fits = ""
         if not self.sigma_known:
-            fits = f"(σ estimated: {math.sqrt(self.reduced_chi_square):.3g})"
+            fits = f" (σ estimated: {math.sqrt(self.reduced_chi_square):.3g})"
+        elif self.degrees_of_freedom:
+            fits = f" (probability {self.probability:.2g})"
         rows = [["parameter", "value", "standard error", "95 % interval"]]
         for name, value in self.parameters.items():
             error = self.standard_errors[name]
@@ -196,7 +198,7 @@ class Inference:
             shown = f"{error:.{digits}f}" if math.isfinite(error) else "undetermined"
             rows.append([name, f"{value:.{digits}f}", shown, f"{low} to {high}"])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"χ² {self.chi_square:.4g} with {self.degrees_of_freedom} degrees of freedom {fits}"]
+        lines = [f"χ² {self.chi_square:.4g} with {self.degrees_of_freedom} degrees of freedom{fits}"]
         for first, *others in rows:
             aligned = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
             lines.append("  ".join([first.ljust(widths[0]), *aligned]))

@@ -343,6 +343,7 @@ def test_too_few_evaluations_are_said():
     found = infer(model, lambda m: torch.stack([1 - m.x, 10 * (m.y - m.x**2)]))
     assert found.parameters == pytest.approx({"x": 1.0, "y": 1.0})
     assert math.isnan(found.probability)  # as many residuals as parameters
+    assert "nan" not in str(found)
     assert found.standard_errors["x"] == pytest.approx(1.0)
 
 
