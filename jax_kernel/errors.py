@@ -46,6 +46,10 @@ class DivergenceWarning(UserWarning):
     """A training runs away, or no longer depends on its start in a reproducible way; the text says what to do."""
 
 
+class InferenceWarning(UserWarning):
+    """Data leave parameters open, or a fit of parameters has not reached its minimum; the text says what to do."""
+
+
 def warn(text: str, category: type[Warning]) -> None:
     """Warn at the line of the user's own code that led here, behind both packages and a module's `__call__`."""
     level, frame = 3, sys._getframe(1)

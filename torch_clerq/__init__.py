@@ -5,6 +5,7 @@ from jax_kernel.errors import (
     CacheError,
     ConventionWarning,
     DivergenceWarning,
+    InferenceWarning,
     NotYetError,
     ProblemError,
     PropagationError,
@@ -20,6 +21,7 @@ from jax_kernel.solution import Solution
 from .bridge import clear_cache, jax2torch, jax_function
 from .cache import use_compilation_cache
 from .functional import propagate
+from .inference import Inference, infer
 from .parametrisations import Interval, Parametrisation, Positive, Simplex
 from .propagator import Driven, TorchPropagator
 from .training import Fit, fit, learning_rate_scan
@@ -31,6 +33,8 @@ __all__ = [
     "DivergenceWarning",
     "Driven",
     "Fit",
+    "Inference",
+    "InferenceWarning",
     "Interval",
     "MarchResolution",
     "NotYetError",
@@ -49,6 +53,7 @@ __all__ = [
     "WindowWarning",
     "clear_cache",
     "fit",
+    "infer",
     "jax2torch",
     "jax_function",
     "learning_rate_scan",

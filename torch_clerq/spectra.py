@@ -292,14 +292,27 @@ def voigt_two_linear_known(
 
 class _Faddeeva(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, z):
-        ctx.save_for_backward(z)
+    def forward(z):
         return torch.as_tensor(wofz(z.detach().cpu().resolve_conj().numpy()), dtype=z.dtype, device=z.device)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx, grad):
         (z,) = ctx.saved_tensors
         return grad * _faddeeva_slope(z).conj()
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        (z,) = ctx.saved_tensors
+        return tangent * _faddeeva_slope(z)
+
+    @staticmethod
+    def vmap(info, in_dims, z):
+        return faddeeva(z), in_dims[0]
 
 
 def _faddeeva_slope(z: torch.Tensor) -> torch.Tensor:
