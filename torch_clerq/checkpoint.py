@@ -2,7 +2,6 @@
 
 import io
 import random
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from jax_kernel.errors import ProblemError
 from jax_kernel.resolution import MarchResolution, Resolution
 
 from .files import write
-from .propagator import TorchPropagator
+from .layers import propagators
 
 VERSION = 1
 
@@ -73,11 +72,6 @@ def set_random_states(states: dict[str, Any]) -> None:
     np.random.set_state(("MT19937", np.array(key, np.uint32), pos, has_gauss, gauss))
     if "cuda" in states:
         torch.cuda.set_rng_state_all(states["cuda"])
-
-
-def propagators(module: nn.Module) -> Iterator[tuple[str, TorchPropagator]]:
-    """The layers within a module, by name."""
-    return ((name, layer) for name, layer in module.named_modules() if isinstance(layer, TorchPropagator))
 
 
 def resolutions(module: nn.Module) -> dict[str, list[Any]]:

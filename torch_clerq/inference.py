@@ -1,5 +1,6 @@
 """Parameters from measured data by least squares, with uncertainties from the exact Jacobian."""
 
+import contextlib
 import math
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +18,8 @@ from torch import nn
 from jax_kernel.errors import InferenceWarning, ProblemError, ResolutionError, ResolutionWarning, warn
 from jax_kernel.parameters import fail, suggestion
 
-from .checkpoint import propagators
 from .flat import FlatParameters
+from .layers import twice_the_resolution
 
 COLLINEAR = 1e3
 """Condition number of JᵀJ above which two parameters are named that are hard to tell apart: an index of 30 of D. A.
@@ -410,18 +411,9 @@ class _System:
 
     def at_twice_the_resolution(self, x: np.ndarray) -> np.ndarray | None:
         """The residuals with every layer at twice its resolution; None without layers, or where that fails."""
-        kept = [(layer, layer.resolution) for _, layer in propagators(self.flat.holder) if layer.resolution is not None]
-        if not kept:
-            return None
-        try:
-            for layer, at in kept:
-                layer.resolution = at.doubled()
-            return self._all(torch.as_tensor(x)).detach().numpy()
-        except ResolutionError:
-            return None
-        finally:
-            for layer, at in kept:
-                layer.resolution = at
+        with twice_the_resolution(self.flat.holder) as kept, contextlib.suppress(ResolutionError):
+            return self._all(torch.as_tensor(x)).detach().numpy() if kept else None
+        return None
 
 
 def _flattened(part: Any, name: str) -> torch.Tensor:

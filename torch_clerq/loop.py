@@ -19,6 +19,7 @@ from jax_kernel.parameters import fail
 
 from . import checkpoint as files
 from .guard import Guard
+from .layers import propagators, twice_the_resolution
 
 Objective = Callable[..., torch.Tensor]
 
@@ -79,7 +80,7 @@ class Loop:
             fail("module", "have a parameter that requires a gradient", "has none: name `trainable` ones")
         if max_grad_norm is not None and not max_grad_norm > 0:
             fail("max_grad_norm", "be positive", f"is {max_grad_norm!r}")
-        self.searching = [layer for _, layer in files.propagators(module) if layer.resolved is not None]
+        self.searching = [layer for _, layer in propagators(module) if layer.resolved is not None]
         self.guard = Guard(guard)
         self.history = History()
         self.step = self.evaluations = self.best_step = 0
@@ -329,23 +330,16 @@ class Loop:
 
     def verified(self) -> float | None:
         """The best value at twice the resolution of every layer, or None."""
-        kept = [
-            (layer, layer.resolution) for _, layer in files.propagators(self.module) if layer.resolution is not None
-        ]
-        if not kept or self.batches is not None:
-            return None
-        try:
-            for layer, at in kept:
-                layer.resolution = at.doubled()
-            with torch.no_grad():
+        with twice_the_resolution(self.module) as kept:
+            if not kept or self.batches is not None:
+                return None
+            value = math.nan
+            with torch.no_grad(), contextlib.suppress(PropagationError):
                 value = float(self.objective(self.module))
-        finally:
-            for layer, at in kept:
-                layer.resolution = at
         gained = abs(self.history.values[0] - self.best) if self.history.values else 0.0
-        if abs(value - self.best) > 0.01 * max(gained, 1e-9 * abs(self.best)):
+        if not abs(value - self.best) <= 0.01 * max(gained, 1e-9 * abs(self.best)):
             text = (
-                f"The objective is {self.best:.6g} at {kept[0][1]} and {value:.6g} at twice that: the fit has used an "
+                f"The objective is {self.best:.6g} at {kept[0]} and {value:.6g} at twice that: the fit has used an "
                 "error of the grid, start it again from here with a finer `resolution` or a smaller `tol`."
             )
             warn(text, ResolutionWarning)
