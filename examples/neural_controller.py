@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from torch_clerq import Driven, Problem, TorchPropagator, fit
+from torch_clerq import Driven, Problem, Resolution, TorchPropagator, fit
 from torch_clerq.controls import Bounded, Fields, Gated, GaussianBasis, gate
 from torch_clerq.objectives import energy, pulse_fidelity
 
@@ -35,6 +35,11 @@ INPUT = 1e-3 * torch.exp(-4 * np.log(2) * ((TIME - 2.2) / 1.6) ** 2)
 UNIT = energy(INPUT, TIME).sqrt()
 
 
+def medium() -> TorchPropagator:
+    """The memory, at optical depth 40; fine enough for any control that may come."""
+    return TorchPropagator(PROBLEM, dtype=torch.float64, resolution=Resolution(14, 2), tol=3e-3)
+
+
 def control() -> nn.Module:
     """A control pulse of free shape that is off while the light is stored."""
     shape = GaussianBasis(TIME, 24, (0.5, 11.5))
@@ -50,7 +55,7 @@ class Controller(nn.Module):
             nn.Linear(len(TIME), 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 24)
         ).double()
         self.control = control().requires_grad_(False)  # its coefficients are the network's
-        self.medium = TorchPropagator(PROBLEM, dtype=torch.float64, tol=1e-3)
+        self.medium = medium()
 
     def forward(self, wanted: torch.Tensor) -> torch.Tensor:
         return self.medium({"control": self.control(self.network(wanted / UNIT))})
@@ -86,14 +91,14 @@ def main(smoke: bool) -> None:
     random = np.random.default_rng(0)
     known, unseen = pulses(random, 32 if smoke else 512), pulses(random, 100)
 
-    fixed = Driven(Fields({"control": control()}), TorchPropagator(PROBLEM, dtype=torch.float64, tol=1e-3))
+    fixed = Driven(Fields({"control": control()}), medium())
     fit(fixed, lambda fixed: error(fixed(), known), optimizer="lbfgs", steps=3 if smoke else 60)
 
     controller = Controller()
-    batches = DataLoader(known, batch_size=32, shuffle=True)
+    batches = DataLoader(known, batch_size=16, shuffle=True)
     found = fit(
         controller, lambda controller, wanted: error(controller(wanted), wanted), batches=batches,
-        steps=10 if smoke else 600, learning_rate=3e-3, scheduler="cosine",
+        steps=10 if smoke else 250, learning_rate=4e-3, scheduler="cosine",
     )  # fmt: skip
     with torch.no_grad():
         say("best fixed control", fixed(), unseen)
