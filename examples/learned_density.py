@@ -34,9 +34,10 @@ class Cell(nn.Module):
     def __init__(self):
         super().__init__()
         self.medium = TorchPropagator(PROBLEM, dtype=torch.float64, tol=1e-4)
-        self.network = nn.Sequential(nn.Linear(1, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 1)).double()
-        nn.init.zeros_(self.network[-1].weight)  # begins with a uniform density
-        nn.init.zeros_(self.network[-1].bias)
+        last = nn.Linear(24, 1)
+        nn.init.zeros_(last.weight)  # begins with a uniform density
+        nn.init.zeros_(last.bias)
+        self.network = nn.Sequential(nn.Linear(1, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), last).double()
         shape = torch.exp(-((self.medium.time / 0.5) ** 2))
         self.register_buffer("pulses", torch.tensor([0.05, 0.5, 1.0, 2.0], dtype=torch.float64)[:, None, None] * shape)
 

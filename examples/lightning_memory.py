@@ -1,7 +1,7 @@
 """A quantum memory in PyTorch Lightning: `python examples/lightning_memory.py [--smoke]`.
 
 The density of a warm cell drifts by 40 %. Probe and control are shaped for all densities at once: a LightningModule
-holds pulses and medium, a batch is some densities, and the trainer does the rest. Needs `pip install pytorch-lightning`.
+holds pulses and medium, a batch is some densities, and the trainer does the rest. It needs pytorch-lightning.
 """
 
 import logging
@@ -27,13 +27,13 @@ PROBLEM = Problem.from_dict({
             {"label": "control", "coupled_levels": [[2, 1]]},
         ],
     },
-    "interaction_strengths": [6.25, 6.25], "t_min": 0.0, "t_max": 14.0, "t_steps": 140, "z_steps": 1,
+    "interaction_strengths": [6.25, 6.25], "t_min": -1.0, "t_max": 14.0, "t_steps": 150, "z_steps": 1,
 })  # fmt: skip
 DEPTH, DRIFT = 25.0, 0.4
 
 
 class Memory(lightning.LightningModule):
-    """Pulses that store light until t = 6 and retrieve it from t = 7.5."""
+    """Pulses that store light until t = 6 and retrieve it from t = 7.5 to 13."""
 
     def __init__(self, random: np.random.Generator):
         super().__init__()
@@ -43,7 +43,7 @@ class Memory(lightning.LightningModule):
         control = GaussianBasis(time, 28, (0.5, 13.5), coefficients=random.uniform(-1, 1, 28))
         self.pulses = Fields({
             "probe": UnitEnergy(Gated(probe, gate(time, off=6.0, rise=0.3)), time, energy=1e-6),
-            "control": Gated(Bounded(control, 0.0, 3.0), gate(time, off=6.0, on=7.5, rise=0.3)),
+            "control": Gated(Bounded(control, 0.0, 3.0), gate(time, off=(6.0, 13.0), on=7.5, rise=0.3)),
         })  # fmt: skip
 
     def forward(self, density: torch.Tensor) -> torch.Tensor:
@@ -62,7 +62,9 @@ class Memory(lightning.LightningModule):
 
 def main(smoke: bool) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    for about_itself in (".*does not have many workers.*", ".*LeafSpec.*"):
+        warnings.filterwarnings("ignore", about_itself)
+    torch.manual_seed(0)  # the order of the batches
     random = np.random.default_rng(0)
     memory = Memory(random)
     densities = torch.as_tensor(random.uniform(1 - DRIFT, 1 + DRIFT, (32, 1)))
