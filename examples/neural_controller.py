@@ -26,7 +26,7 @@ PROBLEM = Problem.from_dict({
             {"label": "control", "coupled_levels": [[2, 1]]},
         ],
     },
-    "interaction_strengths": [10.0, 10.0], "t_min": 0.0, "t_max": 12.0, "t_steps": 120, "z_steps": 1,
+    "interaction_strengths": [10.0, 10.0], "t_min": -1.0, "t_max": 12.5, "t_steps": 135, "z_steps": 1,
 })  # fmt: skip
 OFF, ON = 4.0, 5.0
 TIME = torch.as_tensor(PROBLEM.time)
@@ -42,8 +42,8 @@ def medium() -> TorchPropagator:
 
 def control() -> nn.Module:
     """A control pulse of free shape that is off while the light is stored."""
-    shape = GaussianBasis(TIME, 24, (0.5, 11.5))
-    return Gated(Bounded(shape, 0.0, 3.0), gate(TIME, off=OFF, on=ON, rise=0.3))
+    shape = GaussianBasis(TIME, 24, (0.5, 11.0))
+    return Gated(Bounded(shape, 0.0, 3.0), gate(TIME, on=(0.5, ON), off=(OFF, 11.0), rise=0.3))
 
 
 class Controller(nn.Module):
@@ -52,13 +52,15 @@ class Controller(nn.Module):
     def __init__(self):
         super().__init__()
         self.network = nn.Sequential(
-            nn.Linear(len(TIME), 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 24)
+            nn.Linear(len(TIME) + 1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 24)
         ).double()
         self.control = control().requires_grad_(False)  # its coefficients are the network's
         self.medium = medium()
 
     def forward(self, wanted: torch.Tensor) -> torch.Tensor:
-        return self.medium({"control": self.control(self.network(wanted / UNIT))})
+        share = energy(wanted, TIME)[:, None] / UNIT**2
+        features = torch.cat([wanted / (UNIT * share.sqrt()), 10 * share], -1)  # the shape, and how much of it
+        return self.medium({"control": self.control(self.network(features))})
 
 
 def pulses(random: np.random.Generator, count: int) -> torch.Tensor:
@@ -98,7 +100,7 @@ def main(smoke: bool) -> None:
     batches = DataLoader(known, batch_size=16, shuffle=True)
     found = fit(
         controller, lambda controller, wanted: error(controller(wanted), wanted), batches=batches,
-        steps=10 if smoke else 250, learning_rate=4e-3, scheduler="cosine",
+        steps=10 if smoke else 160, learning_rate=1e-2, scheduler="cosine",
     )  # fmt: skip
     with torch.no_grad():
         say("best fixed control", fixed(), unseen)

@@ -76,7 +76,7 @@ def main(smoke: bool) -> None:
         torch.manual_seed(0)
         model = Classifier(**options)
         batches = DataLoader(TensorDataset(*training), batch_size=32, shuffle=True)
-        found = fit(model, loss, batches=batches, steps=8 if smoke else 200, learning_rate=0.03, scheduler="cosine")
+        found = fit(model, loss, batches=batches, steps=8 if smoke else 100, learning_rate=0.03, scheduler="cosine")
         with torch.no_grad():
             right = ((model(points) > 0) == (label > 0)).double().mean()
         print(f"{name}: {right:.1%} of unseen points right, loss {found.history.values[0]:.3f} to {found.value:.3f}")
