@@ -157,7 +157,31 @@ def memory(results: dict):
     return figure
 
 
+def equal_cost(results: dict):
+    """What is missing to the limit against cost: the median of the seeds of each method, and between which all lie."""
+    of = results["of"]
+    figure, (axis,) = panels(1, width=6.4, height=3.4)
+    budget = max(run["spent"] for runs in of["runs"].values() for run in runs)
+    costs = np.geomspace(3, budget, 200)
+    for style, (name, runs) in zip(STYLES, of["runs"].items(), strict=False):
+        missing = []
+        for run in runs:
+            spent, best = np.array(run["curve"]).T
+            at = np.searchsorted(spent, costs, side="right") - 1
+            missing.append(np.where(at >= 0, 1 - best[at.clip(0)] / of["limit"], 1.0))
+        axis.plot(costs, np.median(missing, axis=0), label=name, markevery=25, **style)
+        axis.fill_between(costs, np.min(missing, axis=0), np.max(missing, axis=0), color=style["color"], alpha=0.15)
+    labelled(axis, "", "cost (forward evaluations)", "missing to the physical limit")
+    axis.set_xlim(3, budget)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
 FIGURES: dict[str, tuple[Callable, str]] = {
+    "equal_cost": (
+        equal_cost,
+        "What the best design lacks to the limit, against cost: median and range of three seeds.",
+    ),
     "work_precision": (work_precision, "Error against time of a forward run."),
     "gradient_cost": (gradient_cost, "Time of a gradient against the number of parameters."),
     "scaling": (scaling, "Growth of the time; the grey line is linear, its position that of the largest gradient."),

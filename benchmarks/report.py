@@ -30,6 +30,10 @@ SCRIPTS = (
     "decay_rate_cost",
     "no_callbacks",
     "bridge_overhead",
+    "memory_designs",
+    "equal_cost",
+    "doppler_design",
+    "inference",
     "large_systems",
 )
 ONLY_FULL = ("large_systems",)

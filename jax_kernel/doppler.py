@@ -11,8 +11,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import special
 from scipy.sparse.csgraph import connected_components
 
+from jax_kernel import stable
 from jax_kernel.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -247,7 +249,7 @@ def quadrature_weights(shifts: np.ndarray) -> np.ndarray:
 def weights(shifts: Any, intervals: Any, thermal_width: Any, *, xp: Any = np) -> Any:
     """The Maxwell-Boltzmann weight of each velocity class, normalised to 1.
 
-    The largest exponent is subtracted before the exponential, so that neither a narrow distribution nor a grid far
+    It is the softmax of the logarithms of density times interval, so that neither a narrow distribution nor a grid far
     from rest underflows, and the gradient stays finite in float32.
 
     Args:
@@ -260,6 +262,5 @@ def weights(shifts: Any, intervals: Any, thermal_width: Any, *, xp: Any = np) ->
         Weights with sum 1, shape (*batch, class).
     """
     ratio = shifts / thermal_width
-    exponent = -(ratio * ratio)
-    density = intervals * xp.exp(exponent - xp.max(exponent, axis=-1, keepdims=True))
-    return density / xp.sum(density, axis=-1, keepdims=True)
+    logarithms = xp.log(intervals) - ratio * ratio
+    return special.softmax(logarithms, axis=-1) if xp is np else stable.softmax(logarithms)

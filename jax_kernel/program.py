@@ -161,7 +161,8 @@ def _single(program: Program, numbers: dict[str, Any], params: dict[str, Any]) -
     on_grid = _on_grid_integrator(program)
     if isinstance(program.solver, str):
         steps = numbers["steps"]
-        setup = Setup(structure, want_average, "hermite" in steps, program.store_stages, program.fused)
+        fused = program.fused and not jax.config.values["jax_disable_jit"]  # without a compiler there are no kernels
+        setup = Setup(structure, want_average, "hermite" in steps, program.store_stages, fused)
         drive = _at_stages(program, numbers, params, steps)
         inputs = Inputs(coefficients, state, drive)
         seen, end = _saved(on_grid(inputs, setup=setup, running=running, h=steps["h"]), steps)

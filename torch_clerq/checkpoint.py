@@ -81,13 +81,14 @@ def propagators(module: nn.Module) -> Iterator[tuple[str, TorchPropagator]]:
 
 
 def resolutions(module: nn.Module) -> dict[str, list[Any]]:
-    """What each layer has found: a search that started from the values of a later step might find another one."""
+    """What each layer has found, and when it looks again: a search from the values of a later step may differ."""
     found: dict[str, list[Any]] = {}
     for name, layer in propagators(module):
         at = layer.resolution
         if isinstance(at, Resolution):
             resolved = None if layer.resolved is None else sorted(layer.resolved)
-            found[name] = [at.z_nodes, str(at.t_substeps), at.solver, resolved]
+            seen = [layer.watch.calls, layer.watch.outgrown, layer.search_on]
+            found[name] = [at.z_nodes, str(at.t_substeps), at.solver, resolved, seen]
         elif at is not None:
             found[name] = [at.z_steps_inner]
     return found
@@ -99,6 +100,7 @@ def set_resolutions(module: nn.Module, found: dict[str, list[Any]]) -> None:
         if name in found and len(found[name]) == 1:
             layer.resolution = MarchResolution(found[name][0])
         elif name in found:
-            nodes, substeps, solver, resolved = found[name]
+            nodes, substeps, solver, resolved, seen = found[name]
+            layer.watch.calls, layer.watch.outgrown, layer.search_on = seen
             layer.resolution = Resolution(nodes, Fraction(substeps), solver)
             layer.resolved = None if resolved is None else frozenset(resolved)

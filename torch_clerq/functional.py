@@ -141,10 +141,16 @@ def _look(problem: Problem) -> Callable[[str, torch.Tensor], Any]:
 
 
 class Watch:
-    """Decides at which calls the resolution is estimated, and warns of them: at calls 1, 2, 4, 8 …."""
+    """Decides at which calls the resolution is estimated, and warns of them: at calls 1, 2, 4, 8 ….
+
+    Attributes:
+        cured: whether someone takes care of what is `outgrown`, so that there is no need to warn.
+        outgrown: whether an error was above the tolerance.
+    """
 
     def __init__(self):
         self.calls, self.warned = 0, 0.0
+        self.cured = self.outgrown = False
 
     def __call__(self, request: "Request", at: Resolution | MarchResolution, fields: torch.Tensor) -> None:
         """Count a call; where it is due, estimate the errors and warn of one above the tolerance, or of the window."""
@@ -157,7 +163,8 @@ class Watch:
 
     def warn(self, z_error: float, time_error: float, tol: float, at: Resolution | MarchResolution) -> None:
         """Warn of an error above the tolerance, and again only when it has grown tenfold."""
-        if warn_above(z_error, time_error, tol, at, since=self.warned):
+        self.outgrown = self.outgrown or not max(z_error, time_error) <= tol
+        if not self.cured and warn_above(z_error, time_error, tol, at, since=self.warned):
             self.warned = max(z_error, time_error)
 
 

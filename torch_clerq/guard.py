@@ -13,15 +13,16 @@ from torch.optim import Optimizer
 from jax_kernel.errors import DivergenceWarning, warn
 
 from . import checkpoint as files
+from .diagnostics.growth import Growth
 
 CURE = "lower the learning rate (`learning_rate_scan` finds one that descends), or set `max_grad_norm`"
 WINDOW = 8
 """Steps over which a disturbed copy runs beside."""
 
-GROWTH, LONGEST = 1.2, 200
-"""Growth of the difference per step from which on the copy runs longer, up to so many steps."""
+LONGEST, FASTER = 200, 1.2
+"""Steps over which the copy runs at most, and the growth of the difference per step from which on it runs longer."""
 
-ORDER_ONE = 1e-2
+PARTED = 1e-2
 """Part of the objective from which on a difference between two courses says that they have parted."""
 
 
@@ -46,7 +47,7 @@ class Guard:
         self.best = math.inf
         self.norms: list[float] = []
         self.twin: tuple[nn.Module, Optimizer] | None = None
-        self.since, self.first = 0, 0.0
+        self.since, self.growth = 0, Growth()
         self.random: dict[str, Any] = {}
 
     def state(self) -> list[Any]:
@@ -63,6 +64,7 @@ class Guard:
             return  # whose line search decides by comparing, so that its course parts at any rounding
         if step == 0 or (step >= 100 and math.log10(step).is_integer()):
             self.twin, self.since = copy.deepcopy((module, optimizer)), step
+            self.growth = Growth(tolerance=PARTED)
             with torch.no_grad():
                 for p in self.twin[0].parameters():
                     p.mul_(1 + torch.finfo(p.dtype).eps)
@@ -101,16 +103,14 @@ class Guard:
             other = descend(module, its)
         finally:
             files.set_random_states(after)
-        scale = max(abs(value), abs((self.start or 0.0) - self.best))
-        taken, apart = step - self.since, abs(other - value)
-        if taken == 1:
-            self.first = max(apart, torch.finfo(torch.float64).eps * scale)
-        if apart > max(ORDER_ONE * scale, 100 * self.first):
+        taken = step - self.since
+        self.growth.update(other - value, max(abs(value), abs((self.start or 0.0) - self.best)))
+        if self.growth.horizon is not None and self.growth.total > 100:
             self.say(
                 f"a change of the parameters by one rounding has changed the objective from {value:.3g} to {other:.3g} "
                 f"after {taken} steps, so that no number from here on can be reproduced"
             )
-        calm = apart < self.first * GROWTH**taken
+        calm = self.growth.relative[-1] <= self.growth.start * FASTER**taken
         if (taken >= WINDOW and calm) or taken >= LONGEST or self.said is not None:
             self.twin = None
 

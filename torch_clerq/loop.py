@@ -79,6 +79,7 @@ class Loop:
             fail("module", "have a parameter that requires a gradient", "has none: name `trainable` ones")
         if max_grad_norm is not None and not max_grad_norm > 0:
             fail("max_grad_norm", "be positive", f"is {max_grad_norm!r}")
+        self.searching = [layer for _, layer in files.propagators(module) if layer.resolved is not None]
         self.guard = Guard(guard)
         self.history = History()
         self.step = self.evaluations = self.best_step = 0
@@ -113,6 +114,7 @@ class Loop:
 
     def advance(self) -> bool:
         """One update of the parameters; whether it moved them."""
+        self._refine()
         batch = self._next_batch()
         arguments = () if self.batches is None else (batch,)
         if self.batches is not None:
@@ -128,6 +130,7 @@ class Loop:
 
         self.guard.before_step(self.module, self.optimizer, self.step)
         if self.searches:
+            self._rescale()
             self.optimizer.step(closure)
         else:
             closure()
@@ -163,13 +166,27 @@ class Loop:
         self.pass_values.append(value)
         return moved or (norm > 0 and not self.searches)
 
+    def _refine(self) -> None:
+        """Let layers that have outgrown the resolution they found search on, and judge the best parameters by it."""
+        outgrown = [layer for layer in self.searching if layer.watch.outgrown]
+        for layer in outgrown:
+            layer.watch.outgrown = False
+            layer.search_again()
+        if outgrown and self.batches is None and self.step:
+            now, self.memo = _copied(self.module), None
+            self.restore()
+            with torch.no_grad():
+                self.best = float(self.objective(self.module))
+            self.module.load_state_dict(now)
+
     def _evaluate(self, arguments: tuple[Any, ...], trial: bool) -> tuple[torch.Tensor, float]:
         """The objective, with the gradients in place, and their norm before any scaling."""
         if self.memo is not None and _same(self.memo["parameters"], self.parameters):
             for p, gradient in zip(self.parameters, self.memo["gradients"], strict=True):
                 p.grad = gradient.clone()
             return self.memo["loss"], self.memo["norm"]
-        self.optimizer.zero_grad()
+        for p in self.parameters:
+            p.grad = None
         self.evaluations += 1
         try:
             loss = self.objective(self.module, *arguments)
@@ -215,6 +232,25 @@ class Loop:
                 if p.grad is not None:
                     p.grad.mul_(self.scale)
 
+    def _rescale(self) -> None:
+        """Bring gradients that have become small back to one, with all that L-BFGS remembers of earlier ones.
+
+        It takes a product of a step and a change of the gradient below 1e-10 for rounding, and learns no more.
+        """
+        if self.memo is None:
+            return
+        peak = max(float(g.abs().max()) for g in self.memo["gradients"] if g.numel())
+        if not 0 < peak < SMALL_GRADIENT:
+            return
+        state = self.optimizer.state[self.optimizer.param_groups[0]["params"][0]]
+        self.scale = (self.scale or 1.0) / peak
+        of_gradients = [*self.memo["gradients"], *state.get("old_dirs", ()), state["prev_flat_grad"]]
+        for remembered in of_gradients:
+            remembered.div_(peak)
+        state["prev_loss"] /= peak
+        state["H_diag"] = state["H_diag"] * peak
+        state["ro"] = [inverse * peak for inverse in state["ro"]]
+
     def _offer(self, value: float) -> None:
         """Keep the parameters if they are the best so far."""
         if value < self.best:
@@ -249,6 +285,17 @@ class Loop:
             self._offer(sum(self.pass_values) / len(self.pass_values))
 
     # Before and after
+
+    @contextlib.contextmanager
+    def refining(self) -> Iterator[None]:
+        """Inside, layers that search their own resolution need not warn that it is outgrown."""
+        for layer in self.searching:
+            layer.watch.cured = True
+        try:
+            yield
+        finally:
+            for layer in self.searching:
+                layer.watch.cured = False
 
     def at(self) -> Progress:
         history = self.history

@@ -9,6 +9,8 @@ import torch
 
 from jax_kernel.errors import ProblemError
 
+from . import stable
+
 
 class Parametrisation(ABC):
     """A smooth map from all real raw values to the allowed physical ones."""
@@ -41,8 +43,7 @@ class Positive(Parametrisation):
     """
 
     def physical(self, raw: torch.Tensor) -> torch.Tensor:
-        # torch's softplus jumps by 2e-9 where it goes over to the identity
-        return torch.logaddexp(raw, torch.zeros_like(raw))
+        return stable.softplus(raw)
 
     def raw(self, physical: torch.Tensor) -> torch.Tensor:
         _check_real(physical)
@@ -51,7 +52,7 @@ class Positive(Parametrisation):
                 f"Argument `trainable` must start from positive values under Positive(), but has {physical.min():g}: "
                 "leave the parametrisation out to train from 0."
             )
-        return physical + torch.log(-torch.expm1(-physical))
+        return physical + stable.log1mexp(physical)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Interval(Parametrisation):
                 f"Argument `trainable` must start between {self.low:g} and {self.high:g} under {self}, but has "
                 f"{physical.flatten().tolist()}."
             )
-        return torch.logit((physical - self.low) / (self.high - self.low))
+        return torch.log(physical - self.low) - torch.log(self.high - physical)  # precise at both ends
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class TorchPropagator(bridge.InGraph, Parametrised):
         auto = isinstance(resolution, str) and resolution == "auto"
         self.resolution = None if auto else first.resolve(resolution)
         self.resolved: frozenset[str] | None = frozenset() if auto and scheme == "cross" else None
-        self.watch = Watch()
+        self.watch, self.search_on = Watch(), False
         self.register_buffer("time", torch.as_tensor(problem.time, dtype=dtype), persistent=False)
         self.register_buffer("z", torch.as_tensor(problem.z, dtype=dtype), persistent=False)
         if isinstance(trainable, str):
@@ -195,6 +195,14 @@ class TorchPropagator(bridge.InGraph, Parametrised):
 
     _eagerly = bridge.eager(traced)
 
+    def search_again(self) -> None:
+        """Let the next call search its resolution again, for values that have outgrown what was found.
+
+        The search goes on from the present resolution, so that it never becomes coarser. A resolution that was given
+        stays.
+        """
+        self.search_on = self.resolved is not None
+
     @bridge.eager
     def solve(self, input_fields: Any = None, *, outputs: tuple[str, ...] = (), **params: Any) -> Solution:
         """Propagate, and return the error estimates and, as asked for, the state of the medium.
@@ -231,7 +239,9 @@ class TorchPropagator(bridge.InGraph, Parametrised):
         request = Request(
             self.problem, input_fields, params, dtype=None, least=self.dtype, at=self.resolution, **self.options
         )
-        if self.resolution is None or (self.resolved is not None and not states <= self.resolved):
+        searches = self.resolved is not None and (self.search_on or not states <= self.resolved)
+        if self.resolution is None or searches:
+            self.search_on = False
             self.resolved = states | (self.resolved or frozenset())
             at = self.resolution if isinstance(self.resolution, Resolution) else None
             self.resolution = request.resolve("auto", self.resolved, at, join=True)

@@ -79,6 +79,8 @@ def fit(
 
     Gradients that are tiny everywhere, as of an efficiency of 1e-9, are scaled by a constant factor for optimisers that
     do not mind (Adam and its kin without weight decay, and L-BFGS), whose own thresholds would take them for zero.
+    A layer that searches its own resolution is asked to search on where the pulses or parameters have outgrown what it
+    found (see `TorchPropagator.search_again`), so that an optimiser cannot feed on the error of a grid.
     L-BFGS starts anew from the steepest descent where a step does not move it, and trial steps of its line search at
     which the medium cannot be resolved count as bad, not as errors.
 
@@ -143,7 +145,11 @@ def fit(
     describe = progress if callable(progress) else "value {:.4g}".format
     promise = "the best so far will be kept"
     stopped = "steps"
-    with interruptible(promise) as interrupted, Bar(steps, describe, quiet=not progress, done=loop.step) as bar:
+    with (
+        interruptible(promise) as interrupted,
+        loop.refining(),
+        Bar(steps, describe, quiet=not progress, done=loop.step) as bar,
+    ):
         while loop.step < steps:
             try:
                 moved = loop.advance()

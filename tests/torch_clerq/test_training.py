@@ -113,6 +113,17 @@ def test_tiny_gradients_do_not_stop_it(optimizer):
     assert of_tiny.history.gradient_norms[0] == pytest.approx(1e-14 * of_large.history.gradient_norms[0])
 
 
+def test_lbfgs_learns_on_where_gradients_have_become_small():
+    numbers = np.random.default_rng(0)
+    rows = torch.tensor(numbers.normal(size=(30, 20)) * np.logspace(0, -2, 20))
+    aim = rows @ torch.tensor(numbers.normal(size=20))
+    misfit = lambda point: (rows @ point.x - aim).square().sum()  # noqa: E731
+    point = Point(*[0.0] * 20)
+    found = fit(point, misfit, steps=300, optimizer="lbfgs", target=1e-18, **QUIET)
+    assert found.stopped == "target"  # far below the threshold of torch for y·s
+    assert found.evaluations < 200
+
+
 def test_lbfgs_of_torch_itself_would_have_stalled():
     point = Point(3.0)
     before = point.x.item()
@@ -386,6 +397,28 @@ def test_a_result_is_verified_at_twice_the_resolution():
     assert found.verified == pytest.approx(found.value, abs=1e-6)
     assert "at twice the resolution" in str(found)
     assert layer.resolution == Resolution(12, 2)
+
+
+def test_a_layer_that_searched_its_resolution_searches_on_when_it_is_outgrown():
+    layer = TorchPropagator(
+        two_level(rabi_freq=1e-3), trainable=("interaction_strengths",), dtype=torch.float64, tol=1e-4
+    )
+    with torch.no_grad():
+        layer.interaction_strengths.fill_(1e-3)
+
+    def loss(layer):  # a medium that is to absorb more and more
+        fields = layer()
+        return fields[0, -1].abs().square().sum() / fields[0, 0].abs().square().sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResolutionWarning)
+        seen = []
+        found = fit(
+            layer, loss, steps=40, learning_rate=0.5, callbacks=[lambda at: seen.append(layer.resolution)], **QUIET
+        )
+    assert seen[-1].t_substeps > seen[0].t_substeps
+    assert found.verified == pytest.approx(found.value, abs=1e-4)
+    assert not layer.watch.cured
 
 
 def test_a_result_that_is_an_error_of_the_grid_is_called_one():
