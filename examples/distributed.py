@@ -6,6 +6,7 @@ keep equal parameters, and these are what one process with all pulses would find
 
 import argparse
 import os
+import sys
 
 import torch
 from torch import distributed, nn
@@ -36,20 +37,23 @@ def layer() -> TorchPropagator:
     return TorchPropagator(PROBLEM, trainable=trainable, dtype=torch.float64, resolution=AT)
 
 
-def train(model: nn.Module, given: torch.Tensor, seen: torch.Tensor, steps: int) -> float:
-    """Lower the mean square difference to what was seen; returns the last."""
+def train(model: nn.Module, given: torch.Tensor, seen: torch.Tensor, steps: int) -> list[float]:
+    """Lower the mean square difference to what was seen; returns that of each step."""
     optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
+    losses = []
     for _ in range(steps):
         optimiser.zero_grad()
         loss = (model(given)[..., -1, :] - seen).abs().square().mean()
         loss.backward()
         optimiser.step()
-    return float(loss.detach())
+        losses.append(float(loss.detach()))
+    return losses
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--smoke", action="store_true", help="three steps only")
     parser.add_argument("--out", help="file for the parameters that this process found, {rank} standing for its number")
     options = parser.parse_args()
     given = pulses(8)
@@ -63,13 +67,16 @@ def main() -> None:
         given, seen = given[rank::size], seen[rank::size]
     else:
         rank = 0
-    loss = train(model, given, seen, options.steps)
+    losses = train(model, given, seen, 3 if options.smoke else options.steps)
     found = {name.removeprefix("module."): p.detach() for name, p in model.state_dict().items()}
     if options.out:
         torch.save(found, options.out.format(rank=rank))
-    print(f"process {rank}: loss {loss:.3g}, { ({name: x.tolist() for name, x in found.items()}) }")
+    values = {name: x.tolist() for name, x in found.items()}
+    print(f"process {rank}: loss {losses[0]:.3g} to {losses[-1]:.3g}, {values}")
     if distributed.is_initialized():
         distributed.destroy_process_group()
+    if options.smoke and not losses[-1] < losses[0]:
+        sys.exit("the loss did not fall")
 
 
 if __name__ == "__main__":

@@ -316,9 +316,11 @@ class Loop:
         )
 
     def look_at_the_end(self) -> None:
-        """The value after the last step, or the mean over a pass that did not end."""
+        """The value after the last step, or of the last pass over the batches, if it is whole or the only one."""
         if self.batches is not None:
-            self._end_pass()
+            whole = self.iterator is not None and next(self.iterator, self) is self
+            if whole or not math.isfinite(self.best):
+                self._end_pass()
         elif self.memo is None or not _same(self.memo["parameters"], self.parameters):
             with torch.no_grad(), contextlib.suppress(PropagationError):
                 value = float(self.objective(self.module))

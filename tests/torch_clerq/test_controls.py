@@ -262,6 +262,21 @@ def test_b_splines_are_polynomials_between_knots_and_a_partition_of_one(degree):
     assert spline.fit_to((TIME / 10) ** degree) < 1e-13
 
 
+def test_other_coefficients_pass_through_what_is_wrapped_around_a_basis():
+    """As those of a network do, with gradients."""
+    others = random(3, 5, seed=9).requires_grad_()
+
+    def wrapped(waveform):
+        inner = Gated(Bounded(waveform, peak=2.0), gate(TIME, off=6.0, rise=0.5))
+        return UnitEnergy(TimeSymmetric(BandLimited(inner, TIME, 2.0), TIME), TIME)
+
+    own = GaussianBasis(TIME, 5, (2.0, 8.0), 1.0, coefficients=others.detach())
+    torch.testing.assert_close(wrapped(basis())(others), wrapped(own)(), rtol=0, atol=0)
+    wrapped(basis())(others).square()[:, :90].sum().backward()
+    wrapped(own)().square()[:, :90].sum().backward()
+    torch.testing.assert_close(others.grad, own.coefficients.grad)
+
+
 def test_a_fourier_series_is_periodic_and_its_coefficients_are_amplitudes():
     waveform = Fourier(TIME, 2, (0.0, 5.0), coefficients=torch.tensor([1.0, 2.0, 0.0, 0.0, 3.0]))
     expected = 1 + 2 * torch.cos(2 * torch.pi * TIME / 5) + 3 * torch.sin(4 * torch.pi * TIME / 5)

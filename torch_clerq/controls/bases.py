@@ -41,6 +41,8 @@ class LinearBasis(Waveform):
         >>> parabola = LinearBasis(time, torch.stack([time**0, time**2]), coefficients=torch.tensor([1.0, 2.0]))
         >>> parabola().tolist()
         [1.0, 1.5, 3.0]
+        >>> parabola(torch.tensor([[0.0, 1.0], [1.0, 0.0]])).shape  # of other coefficients, such as a network's
+        torch.Size([2, 3])
     """
 
     functions: torch.Tensor
@@ -60,9 +62,10 @@ class LinearBasis(Waveform):
         dtype = COMPLEX[time.dtype] if complex or start.is_complex() else time.dtype
         self.coefficients = nn.Parameter(start.to(time.device, dtype, copy=True))
 
-    def forward(self) -> torch.Tensor:
-        """The waveform, shape (*batch, time)."""
-        return self.coefficients @ self.functions.to(self.coefficients.dtype)
+    def forward(self, coefficients: torch.Tensor | None = None) -> torch.Tensor:
+        """The waveform of its own coefficients, or of others, shape (*batch, count); shape (*batch, time)."""
+        coefficients = self.coefficients if coefficients is None else coefficients
+        return coefficients @ self.functions.to(coefficients.dtype)
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
         if self.coefficients.requires_grad:

@@ -98,9 +98,9 @@ class Gated(Waveform):
         self.waveform = waveform
         self.register_buffer("factor", factor, persistent=False)
 
-    def forward(self) -> torch.Tensor:
+    def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, in its own unit, shape (*batch, time)."""
-        return self.waveform() * self.factor
+        return self.waveform(*coefficients) * self.factor
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
         dark = self.factor.abs() < 1e-150  # its square underflows: nothing is known of the waveform there
@@ -145,9 +145,9 @@ class Bounded(Waveform):
         self.interval = Interval(low, high) if low is not None and high is not None else None
         self.peak = None if peak is None else check_positive("peak", peak)
 
-    def forward(self) -> torch.Tensor:
+    def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, cyclic, shape (*batch, time)."""
-        waveform = self.waveform()
+        waveform = self.waveform(*coefficients)
         if self.interval is not None:
             return self.interval.physical(waveform)
         ratio = waveform / self.peak
@@ -203,9 +203,9 @@ class UnitEnergy(Waveform):
         self.waveform, self.energy = waveform, check_positive("energy", energy)
         self.register_buffer("time", check_time(time), persistent=False)
 
-    def forward(self) -> torch.Tensor:
+    def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, cyclic, shape (*batch, time); 0, with gradient 0, where it is dark."""
-        waveform = self.waveform()
+        waveform = self.waveform(*coefficients)
         tiny = torch.finfo(waveform.dtype).tiny
         waveform = waveform / waveform.detach().abs().amax(-1, keepdim=True).clamp(min=tiny)  # squares underflow
         return waveform * (self.energy / energy(waveform, self.time).clamp(min=tiny)).sqrt()[..., None]
@@ -271,9 +271,9 @@ class BandLimited(Waveform):
         filtered = torch.fft.ifft(spectrum)[..., : waveform.shape[-1]]
         return filtered if waveform.is_complex() else filtered.real
 
-    def forward(self) -> torch.Tensor:
+    def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, in its own unit, shape (*batch, time)."""
-        return self._filtered(self.waveform())
+        return self._filtered(self.waveform(*coefficients))
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
         start(self.waveform, target, weight)
@@ -309,9 +309,9 @@ class TimeSymmetric(Waveform):
             fail("time", "be symmetric about its middle", "is not")
         self.waveform = waveform
 
-    def forward(self) -> torch.Tensor:
+    def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, in its own unit, shape (*batch, time)."""
-        waveform: Any = self.waveform()
+        waveform: Any = self.waveform(*coefficients)
         return (waveform + waveform.flip(-1)) / 2
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
