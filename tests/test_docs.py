@@ -7,7 +7,7 @@ from tests.conftest import ROOT
 from torch_clerq import controls, objectives
 
 
-@pytest.mark.parametrize("page", ["analysis", "controls", "inference"])
+@pytest.mark.parametrize("page", ["analysis", "controls", "inference", "when-gradients-go-wrong"])
 def test_python_blocks_print_what_is_written(page, capsys):
     assert len(markdown.run(ROOT / "docs" / f"{page}.md", capsys)) >= 3
 

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from jax_kernel.errors import ProblemError
 
-from ..propagator import TorchPropagator
+from ..layers import propagators
 
 FLOATS = (torch.float32, torch.float64)
 
@@ -152,10 +152,9 @@ def _of_module(module: nn.Module, objective: Any, inputs: Sequence[Any], stack: 
     target = Target([name.removeprefix("module.") for name in names], [p for _, p in trained], _swap(wrapper, names))
     with torch.no_grad():
         target.value([p for _, p in trained])  # searches the resolution of a layer that has none yet
-    for layer in module.modules():
-        if isinstance(layer, TorchPropagator):
-            stack.callback(layer.__dict__.__setitem__, "watch", layer.watch)
-            layer.__dict__["watch"] = _Unwatched()
+    for _, layer in propagators(module):
+        stack.callback(layer.__dict__.__setitem__, "watch", layer.watch)
+        layer.__dict__["watch"] = _Unwatched()
     return target
 
 
