@@ -4,7 +4,7 @@ import contextlib
 import copy
 import math
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from .guard import Guard
 from .layers import propagators, twice_the_resolution
 
 Objective = Callable[..., torch.Tensor]
+OptimizerLike = str | Optimizer | Callable[..., Optimizer]
+SchedulerLike = str | Callable[[Optimizer], Any] | None
 
 SMALL_GRADIENT = 1e-3
 """Largest component below which a gradient is scaled to 1 for optimisers whose own thresholds would take it for 0."""
@@ -72,7 +74,15 @@ class Diverged(Exception):
 class Loop:
     """The state of a fit between two steps, and what a step does with it."""
 
-    def __init__(self, module, objective, steps, batches, max_grad_norm, guard):
+    def __init__(
+        self,
+        module: nn.Module,
+        objective: Objective,
+        steps: int,
+        batches: Iterable[Any] | None,
+        max_grad_norm: float | None,
+        guard: bool,
+    ):
         self.module, self.objective, self.steps = module, objective, steps
         self.batches, self.max_grad_norm = batches, max_grad_norm
         self.parameters = [p for p in module.parameters() if p.requires_grad]
@@ -93,7 +103,7 @@ class Loop:
         self.pass_start: dict[str, Any] | None = None
         self.iterator: Iterator[Any] | None = None
 
-    def equip(self, optimizer: Any, learning_rate: float | None, scheduler: Any) -> None:
+    def equip(self, optimizer: OptimizerLike, learning_rate: float | None, scheduler: SchedulerLike) -> None:
         """Make the optimiser and its scheduler."""
         self.optimizer = make_optimizer(optimizer, self.parameters, learning_rate)
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
@@ -415,7 +425,7 @@ class Loop:
         self.begin = clock.perf_counter()
 
 
-def make_optimizer(optimizer: Any, parameters: list[torch.Tensor], learning_rate: float | None) -> Optimizer:
+def make_optimizer(optimizer: OptimizerLike, parameters: list[nn.Parameter], learning_rate: float | None) -> Optimizer:
     """The optimiser that a name, a class or a function of the parameters stands for, or the one that is given."""
     if isinstance(optimizer, Optimizer):
         if learning_rate is not None:
@@ -450,7 +460,7 @@ def _copied(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: copy.deepcopy(value) for name, value in module.state_dict().items()}
 
 
-def _same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+def _same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
     return all(torch.equal(a, b.detach()) for a, b in zip(first, second, strict=True))
 
 

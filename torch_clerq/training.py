@@ -16,7 +16,7 @@ from jax_kernel.errors import DivergenceWarning
 from jax_kernel.parameters import fail
 
 from .checkpoint import random_states, set_random_states
-from .loop import Diverged, History, Loop, Objective, Progress
+from .loop import Diverged, History, Loop, Objective, OptimizerLike, Progress, SchedulerLike
 from .progress import Bar, interruptible
 
 DECADES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -62,9 +62,9 @@ def fit(
     objective: Objective,
     *,
     steps: int = 100,
-    optimizer: Any = "adam",
+    optimizer: OptimizerLike = "adam",
     learning_rate: float | None = None,
-    scheduler: Any = None,
+    scheduler: SchedulerLike = None,
     batches: Iterable[Any] | None = None,
     max_grad_norm: float | None = None,
     target: float | None = None,
@@ -228,7 +228,7 @@ def learning_rate_scan(
     *,
     learning_rates: Sequence[float] = DECADES,
     steps: int = 20,
-    optimizer: Any = "adam",
+    optimizer: OptimizerLike = "adam",
 ) -> LearningRateScan:
     """Try learning rates on copies of a module, to find the range that descends and is not slow.
 
