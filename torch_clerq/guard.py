@@ -35,7 +35,7 @@ class Guard:
     the first eight steps, and again from step 100, 1000 and so on, a copy of the module whose parameters differ by one
     rounding makes the same steps, and goes on with them as long as the difference of the two values grows by a fifth
     each time; where it has grown to a hundredth of the value, no later number can be reproduced on another machine.
-    The copy costs as much as these steps, and leaves random numbers as they are.
+    The copy costs as much as these steps, and leaves the random numbers of torch, NumPy and `random` as they are.
 
     Args:
         enabled: whether to look.

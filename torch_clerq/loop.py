@@ -126,7 +126,7 @@ class Loop:
     # One step
 
     def advance(self) -> bool:
-        """One update of the parameters; whether it moved them."""
+        """One update of the parameters; whether it moved them, or another batch may."""
         self.round += self.batches is None
         self._refine()
         batch = self._next_batch()
@@ -181,7 +181,7 @@ class Loop:
         history.evaluations.append(self.evaluations)
         history.seconds.append(self.seconds)
         self.pass_values.append(value)
-        return moved or (norm > 0 and not self.searches)
+        return moved or self.batches is not None or (norm > 0 and not self.searches)
 
     def _refine(self) -> None:
         """Let layers that have outgrown the resolution they found search on, and judge the best parameters by it."""

@@ -214,7 +214,10 @@ def test_batches_run_again_and_again():
     assert seen == [1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0]
     means = [sum(found.history.values[k : k + 3]) / 3 for k in (0, 3)]
     assert found.value == min([*means, found.history.values[6]])
-    options = {"optimizer": "sgd", "learning_rate": 1e-300, "batches": [1.0, 2.0, 3.0]} | QUIET
+    options = {"optimizer": "sgd", "guard": False} | QUIET
+    found = fit(Point(3.0), loss, steps=4, learning_rate=0.1, batches=[3.0, 1.0], **options)
+    assert found.stopped == "steps"  # though the first batch has no gradient
+    options |= {"learning_rate": 1e-300, "batches": [1.0, 2.0, 3.0]}
     found = fit(Point(0.0), loss, steps=99, patience=2, **options)  # passes, of which the first is the best
     assert (found.stopped, len(found.history.values)) == ("patience", 10)
     with pytest.raises(ProblemError, match="`batches` must hold a batch, and run anew for each pass"):
