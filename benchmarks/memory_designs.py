@@ -16,6 +16,7 @@ from torch import nn
 
 from torch_clerq import Driven, Problem, TorchPropagator, fit
 from torch_clerq.controls import Bounded, Fields, Gated, GaussianBasis, UnitEnergy, gate
+from torch_clerq.layers import propagators
 from torch_clerq.limits import memory_limit
 from torch_clerq.objectives import log_energy, log_retrieval_efficiency
 
@@ -106,10 +107,6 @@ class Backward(nn.Module):
         return log_energy(fields[0, -1], self.read.time) - log_energy(stored.fields[0, 0], self.write.time)
 
 
-def layers(model: nn.Module) -> list[TorchPropagator]:
-    return [module for module in model.modules() if isinstance(module, TorchPropagator)]
-
-
 def loss(model) -> torch.Tensor:
     return -model.log_efficiency()
 
@@ -133,7 +130,7 @@ def verified(kind: type, depth: float, model: nn.Module) -> float:
     """The efficiency anew, with everything twice as fine."""
     finer = kind(depth, finer=2)
     finer.load_state_dict(model.state_dict())
-    for fine, coarse in zip(layers(finer), layers(model), strict=True):
+    for (_, fine), (_, coarse) in zip(propagators(finer), propagators(model), strict=True):
         fine.resolution = coarse.resolution.doubled()
     with torch.no_grad():
         return float(finer.log_efficiency().exp())
@@ -189,7 +186,7 @@ def main() -> None:
             thrice = [] if quick else [design(kind, depth, seed, 3 * budget)[1] for seed in SEEDS]
             results[f"{depth:g} {way}"] = {
                 "depth": depth, "way": way, "limit": memory_limit(depth, way), "price": cost,
-                "resolution": [repr(layer.resolution) for layer in layers(model)],
+                "resolution": [repr(layer.resolution) for _, layer in propagators(model)],
                 "designs": designs, "thrice": thrice,
             }  # fmt: skip
             print(f"{depth:g} {way}: {[round(one['verified'], 5) for one in designs]}", flush=True)

@@ -24,7 +24,7 @@ from .functional import propagate
 from .inference import Inference, infer
 from .parametrisations import Interval, Parametrisation, Positive, Simplex
 from .propagator import Driven, TorchPropagator
-from .training import Fit, fit, learning_rate_scan
+from .training import Fit, LearningRateScan, fit, learning_rate_scan
 
 __all__ = [
     "BridgeError",
@@ -36,6 +36,7 @@ __all__ = [
     "Inference",
     "InferenceWarning",
     "Interval",
+    "LearningRateScan",
     "MarchResolution",
     "NotYetError",
     "Parametrisation",

@@ -14,8 +14,15 @@ from .parametrisations import Parametrisation, Simplex
 from .parametrised import Parametrised
 
 
-class _Holder(nn.Module):
-    """Calls a function of a module as a method, so that torch can put other parameters into the module meanwhile."""
+class Holder(nn.Module):
+    """Calls a function of a module as a method, so that torch can put other parameters into the module meanwhile.
+
+    Example:
+        >>> line = torch.nn.Linear(1, 1)
+        >>> other = {"module.weight": torch.ones(1, 1)}
+        >>> torch.func.functional_call(Holder(line), other, (lambda line: line.weight.item(),))
+        1.0
+    """
 
     def __init__(self, module: nn.Module):
         super().__init__()
@@ -49,7 +56,7 @@ class FlatParameters:
     """
 
     def __init__(self, module: nn.Module):
-        self.holder = _Holder(module)
+        self.holder = Holder(module)
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not any(p.numel() for p in self.parameters.values()):
             fail("module", "have a parameter that requires a gradient", "has none: name `trainable` ones")

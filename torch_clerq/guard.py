@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from jax_kernel.errors import DivergenceWarning, PropagationError, warn
 
-from . import checkpoint as files
-from .diagnostics.growth import Growth
+from . import checkpoint
+from .diagnostics.growth import Growth, one_ulp
 
 CURE = "lower the learning rate (`learning_rate_scan` finds one that descends), or set `max_grad_norm`"
 WINDOW = 8
@@ -35,7 +35,7 @@ class Guard:
     the first eight steps, and again from step 100, 1000 and so on, a copy of the module whose parameters differ by one
     rounding makes the same steps, and goes on with them as long as the difference of the two values grows by a fifth
     each time; where it has grown to a hundredth of the value, no later number can be reproduced on another machine.
-    The copy costs as much as these steps, and leaves random numbers as they are.
+    The copy costs as much as these steps, and leaves the random numbers of torch, NumPy and `random` as they are.
 
     Args:
         enabled: whether to look.
@@ -69,9 +69,10 @@ class Guard:
                 self.growth = Growth(tolerance=PARTED)
                 with torch.no_grad():
                     for p in self.twin[0].parameters():
-                        p.mul_(1 + torch.finfo(p.dtype).eps)
+                        if p.requires_grad:
+                            p.copy_(one_ulp(p))
         if self.twin is not None:
-            self.random = files.random_states()
+            self.random = checkpoint.random_states()
 
     def after_step(
         self,
@@ -102,14 +103,14 @@ class Guard:
         module, its = self.twin
         for group, original in zip(its.param_groups, optimizer.param_groups, strict=True):
             group["lr"] = original["lr"]
-        after = files.random_states()
-        files.set_random_states(self.random)
+        after = checkpoint.random_states()
+        checkpoint.set_random_states(self.random)
         other = None
         try:
             with contextlib.suppress(PropagationError):
                 other = descend(module, its)
         finally:
-            files.set_random_states(after)
+            checkpoint.set_random_states(after)
         if other is None:
             self.twin = None
             return

@@ -329,8 +329,7 @@ def infer(
         text = f"The fit has not converged in {solved.nfev} evaluations: raise `max_evaluations`, or start nearer."
         warn(text, InferenceWarning)
     elif decrement > max(UNCONVERGED * math.sqrt(variance), 1e-6 * system.initial):
-        reason = system.trouble or "the residuals are not smooth there."
-        distance = decrement / math.sqrt(variance)
+        reason, distance = system.trouble or "the residuals are not smooth there.", decrement / math.sqrt(variance)
         text = f"The fit stopped {distance:.2g} standard errors before its minimum, for no step was better: {reason}"
         warn(text, InferenceWarning)
     shift = None

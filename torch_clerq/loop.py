@@ -4,7 +4,7 @@ import contextlib
 import copy
 import math
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 from jax_kernel.errors import ProblemError, PropagationError, ResolutionError, ResolutionWarning, warn
 from jax_kernel.parameters import fail
 
-from . import checkpoint as files
+from . import checkpoint
 from .guard import Guard
 from .layers import propagators, twice_the_resolution
 
 Objective = Callable[..., torch.Tensor]
+OptimizerLike = str | Optimizer | Callable[..., Optimizer]
+SchedulerLike = str | Callable[[Optimizer], Any] | None
 
 SMALL_GRADIENT = 1e-3
 """Largest component below which a gradient is scaled to 1 for optimisers whose own thresholds would take it for 0."""
@@ -72,7 +74,15 @@ class Diverged(Exception):
 class Loop:
     """The state of a fit between two steps, and what a step does with it."""
 
-    def __init__(self, module, objective, steps, batches, max_grad_norm, guard):
+    def __init__(
+        self,
+        module: nn.Module,
+        objective: Objective,
+        steps: int,
+        batches: Iterable[Any] | None,
+        max_grad_norm: float | None,
+        guard: bool,
+    ):
         self.module, self.objective, self.steps = module, objective, steps
         self.batches, self.max_grad_norm = batches, max_grad_norm
         self.parameters = [p for p in module.parameters() if p.requires_grad]
@@ -84,6 +94,7 @@ class Loop:
         self.guard = Guard(guard)
         self.history = History()
         self.step = self.evaluations = self.best_step = 0
+        self.round = self.best_round = 0  # of a step or, with batches, of a pass over them
         self.best, self.best_state = math.inf, _copied(module)
         self.scale: float | None = None
         self.memo: dict[str, Any] | None = None
@@ -92,14 +103,15 @@ class Loop:
         self.pass_start: dict[str, Any] | None = None
         self.iterator: Iterator[Any] | None = None
 
-    def equip(self, optimizer: Any, learning_rate: float | None, scheduler: Any) -> None:
+    def equip(self, optimizer: OptimizerLike, learning_rate: float | None, scheduler: SchedulerLike) -> None:
         """Make the optimiser and its scheduler."""
         self.optimizer = make_optimizer(optimizer, self.parameters, learning_rate)
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         if not trained & {id(p) for p in self.parameters}:
             fail("optimizer", "hold parameters of the module", "holds others")
         self.searches = isinstance(self.optimizer, torch.optim.LBFGS)
-        adaptive = "eps" in self.optimizer.defaults and not self.optimizer.defaults.get("weight_decay")
+        decays = any(group.get("weight_decay") for group in self.optimizer.param_groups)
+        adaptive = "eps" in self.optimizer.defaults and not decays
         self.scales = self.searches or adaptive
         if scheduler == "cosine":
             scheduler = lambda one: CosineAnnealingLR(one, T_max=self.steps)  # noqa: E731
@@ -114,7 +126,8 @@ class Loop:
     # One step
 
     def advance(self) -> bool:
-        """One update of the parameters; whether it moved them."""
+        """One update of the parameters; whether it moved them, or another batch may."""
+        self.round += self.batches is None
         self._refine()
         batch = self._next_batch()
         arguments = () if self.batches is None else (batch,)
@@ -168,7 +181,7 @@ class Loop:
         history.evaluations.append(self.evaluations)
         history.seconds.append(self.seconds)
         self.pass_values.append(value)
-        return moved or (norm > 0 and not self.searches)
+        return moved or self.batches is not None or (norm > 0 and not self.searches)
 
     def _refine(self) -> None:
         """Let layers that have outgrown the resolution they found search on, and judge the best parameters by it."""
@@ -189,14 +202,13 @@ class Loop:
             for p, gradient in zip(self.parameters, self.memo["gradients"], strict=True):
                 p.grad = gradient.clone()
             return self.memo["loss"], self.memo["norm"]
-        for p in self.parameters:
-            p.grad = None
+        self._forget_gradients()
         self.evaluations += 1
         try:
             loss = self.objective(self.module, *arguments)
             _check_loss(loss)
             loss.backward()
-        except ResolutionError:
+        except (ProblemError, ResolutionError):
             if not trial:
                 raise
             loss = torch.full((), math.nan)
@@ -212,7 +224,7 @@ class Loop:
                 f"the objective became {float(loss):g} with a gradient of norm {norm:g} at step {self.step + 1}"
             )
         if self.batches is None:
-            self._offer(float(loss))
+            self._offer(float(loss), self.step + int(trial))
         if self.scale is None:
             peak = max(float(g.abs().max()) for g in gradients if g.numel())
             needed = self.scales and peak > 0 and (self.searches or peak < SMALL_GRADIENT)
@@ -248,17 +260,25 @@ class Loop:
             return
         state = self.optimizer.state[self.optimizer.param_groups[0]["params"][0]]
         self.scale = (self.scale or 1.0) / peak
-        of_gradients = [*self.memo["gradients"], *state.get("old_dirs", ()), state["prev_flat_grad"]]
-        for remembered in of_gradients:
+        for gradient in self.memo["gradients"]:
+            gradient.div_(peak)
+        if not state.keys() >= {"old_dirs", "prev_flat_grad", "prev_loss", "H_diag", "ro"}:  # of another torch
+            self.optimizer.state.clear()
+            return
+        for remembered in (*state["old_dirs"], state["prev_flat_grad"]):
             remembered.div_(peak)
         state["prev_loss"] /= peak
         state["H_diag"] = state["H_diag"] * peak
         state["ro"] = [inverse * peak for inverse in state["ro"]]
 
-    def _offer(self, value: float) -> None:
-        """Keep the parameters if they are the best so far."""
+    def _forget_gradients(self) -> None:
+        for p in self.parameters:
+            p.grad = None
+
+    def _offer(self, value: float, step: int) -> None:
+        """Keep the parameters, those after some step, if they are the best so far."""
         if value < self.best:
-            self.best, self.best_step = value, self.step
+            self.best, self.best_step, self.best_round = value, step, self.round
             self.best_state = _copied(self.module)
 
     # Batches
@@ -281,12 +301,13 @@ class Loop:
 
     def _start_pass(self) -> None:
         assert self.batches is not None
-        self.pass_start, self.pass_values = files.random_states(), []
+        self.pass_start, self.pass_values = checkpoint.random_states(), []
         self.iterator = iter(self.batches)
 
     def _end_pass(self) -> None:
         if self.pass_values:
-            self._offer(sum(self.pass_values) / len(self.pass_values))
+            self.round += 1
+            self._offer(sum(self.pass_values) / len(self.pass_values), self.step)
 
     # Before and after
 
@@ -324,11 +345,12 @@ class Loop:
         elif self.memo is None or not _same(self.memo["parameters"], self.parameters):
             with torch.no_grad(), contextlib.suppress(PropagationError):
                 value = float(self.objective(self.module))
-                self._offer(value if math.isfinite(value) else math.inf)
+                self._offer(value if math.isfinite(value) else math.inf, self.step)
 
     def restore(self) -> None:
-        """Put the best parameters into the module."""
+        """Put the best parameters into the module, without a gradient, which would be that of others."""
         self.module.load_state_dict(self.best_state)
+        self._forget_gradients()
 
     def verified(self) -> float | None:
         """The best value at twice the resolution of every layer, or None."""
@@ -338,6 +360,7 @@ class Loop:
             value = math.nan
             with torch.no_grad(), contextlib.suppress(PropagationError):
                 value = float(self.objective(self.module))
+        self.restore()  # buffers that an evaluation changes
         gained = abs(self.history.values[0] - self.best) if self.history.values else 0.0
         if not abs(value - self.best) <= 0.01 * max(gained, 1e-9 * abs(self.best)):
             text = (
@@ -350,23 +373,24 @@ class Loop:
     # Checkpoints
 
     def save(self, path: Path) -> None:
-        files.save(path, {
+        checkpoint.save(path, {
             "optimizer_class": type(self.optimizer).__name__,
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else _plain(self.scheduler.state_dict()),
             "history": vars(self.history),
             "numbers": [self.step, self.evaluations, self.best_step, self.best, self.scale, self.seconds],
+            "rounds": [self.round, self.best_round],
             "best": self.best_state,
             "memo": self.memo,
             "guard": self.guard.state(),
             "pass": [self.pass_start, self.pass_values],
-            "random": files.random_states(),
-            "resolutions": files.resolutions(self.module),
+            "random": checkpoint.random_states(),
+            "resolutions": checkpoint.resolutions(self.module),
         })  # fmt: skip
 
     def resume(self, path: Path) -> None:
-        content = files.load(path)
+        content = checkpoint.load(path)
         if content is None:
             if not path.parent.is_dir():
                 fail("checkpoint", "lie in a folder that exists", f"is {path}")
@@ -384,22 +408,26 @@ class Loop:
             self.scheduler.load_state_dict(content["scheduler"])
         self.history = History(**content["history"])
         self.step, self.evaluations, self.best_step, self.best, self.scale, self.earlier = content["numbers"]
+        self.round, self.best_round = content["rounds"]
         self.best_state, self.memo = content["best"], content["memo"]
+        if self.memo is not None:
+            for kept in (self.memo["parameters"], self.memo["gradients"]):
+                kept[:] = [one.to(p.device) for one, p in zip(kept, self.parameters, strict=True)]
         self.guard.load(content["guard"])
-        files.set_resolutions(self.module, content["resolutions"])
+        checkpoint.set_resolutions(self.module, content["resolutions"])
         start, done = content["pass"]
         if start is not None:
-            files.set_random_states(start)
+            checkpoint.set_random_states(start)
             self._start_pass()
             assert self.iterator is not None
             for _ in done:
                 next(self.iterator)
             self.pass_values = done
-        files.set_random_states(content["random"])
+        checkpoint.set_random_states(content["random"])
         self.begin = clock.perf_counter()
 
 
-def make_optimizer(optimizer: Any, parameters: list[torch.Tensor], learning_rate: float | None) -> Optimizer:
+def make_optimizer(optimizer: OptimizerLike, parameters: list[nn.Parameter], learning_rate: float | None) -> Optimizer:
     """The optimiser that a name, a class or a function of the parameters stands for, or the one that is given."""
     if isinstance(optimizer, Optimizer):
         if learning_rate is not None:
@@ -434,7 +462,7 @@ def _copied(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: copy.deepcopy(value) for name, value in module.state_dict().items()}
 
 
-def _same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+def _same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
     return all(torch.equal(a, b.detach()) for a, b in zip(first, second, strict=True))
 
 

@@ -88,6 +88,9 @@ def interruptible(promise: str) -> Iterator[Callable[[], bool]]:
         yield lambda: False
         return
     before = signal.getsignal(signal.SIGINT)
+    if before in (None, signal.SIG_IGN):  # not Python's to restore, or ignored on purpose
+        yield lambda: False
+        return
     outer = getattr(before, "asked", None)
     if outer is not None:
         yield outer

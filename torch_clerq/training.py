@@ -15,7 +15,8 @@ from torch import nn
 from jax_kernel.errors import DivergenceWarning
 from jax_kernel.parameters import fail
 
-from .loop import Diverged, History, Loop, Objective, Progress
+from .checkpoint import random_states, set_random_states
+from .loop import Diverged, History, Loop, Objective, OptimizerLike, Progress, SchedulerLike
 from .progress import Bar, interruptible
 
 DECADES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -29,10 +30,11 @@ class Fit:
         value: the smallest value of the objective; with `batches`, its mean over the best pass.
         step: number of updates of the parameters that gave it.
         history: of all steps.
-        evaluations: of the objective with its gradient.
+        evaluations: of the objective with its gradient, without those of the guard's copy.
         seconds: in all.
         stopped: "steps", "target", "patience", "callback", "interrupted", "converged" or "diverged".
-        verified: the value at twice the resolution of every layer, or None where there is none to double.
+        verified: the value at twice the resolution of every layer, or None: where there is none to double, with
+            `batches`, and after an interruption.
         diverging: what the guard saw, or None.
     """
 
@@ -60,9 +62,9 @@ def fit(
     objective: Objective,
     *,
     steps: int = 100,
-    optimizer: Any = "adam",
+    optimizer: OptimizerLike = "adam",
     learning_rate: float | None = None,
-    scheduler: Any = None,
+    scheduler: SchedulerLike = None,
     batches: Iterable[Any] | None = None,
     max_grad_norm: float | None = None,
     target: float | None = None,
@@ -76,14 +78,14 @@ def fit(
     """Minimise an objective of a module's parameters by gradient steps; the module is left with the best ones.
 
     The best parameters of all evaluations are kept, Ctrl-C ends the fit after the step at hand with the best so far,
-    and whatever the objective raises leaves them in the module, too.
+    and whatever the objective raises leaves them in the module, too. Gradients are None at the end.
 
     Gradients that are tiny everywhere, as of an efficiency of 1e-9, are scaled by a constant factor for optimisers that
     do not mind (Adam and its kin without weight decay, and L-BFGS), whose own thresholds would take them for zero.
     A layer that searches its own resolution is asked to search on where the pulses or parameters have outgrown what it
     found (see `TorchPropagator.search_again`), so that an optimiser cannot feed on the error of a grid.
     L-BFGS starts anew from the steepest descent where a step does not move it, and trial steps of its line search at
-    which the medium cannot be resolved count as bad, not as errors.
+    which the medium cannot be resolved, or a parameter breaks a rule, count as bad, not as errors.
 
     Args:
         module: what is trained. A `TorchPropagator` should be a part of it (`Driven` joins controls and a layer), so
@@ -98,13 +100,14 @@ def fit(
         batches: what the objective's second argument runs over, such as a DataLoader, again and again.
         max_grad_norm: norm to which longer gradients are cut.
         target: value at which the fit ends.
-        patience: steps without a new best value after which it ends.
+        patience: steps, or with `batches` passes over them, without a new best value after which it ends.
         checkpoint: a file that is written after every step, whole or not at all, so that a process that is killed loses
             one step at most. Where it exists, the fit goes on from it, and every later number is to the bit that of a
             run without a break, as long as the objective's randomness is that of torch, NumPy and `random`. Move it
             away to start anew.
         verify: whether the best value is computed again at twice the resolution of every layer in the module, with a
-            `ResolutionWarning` where the difference is more than a hundredth of what the fit has gained.
+            `ResolutionWarning` where the difference is more than a hundredth of what the fit has gained. Not with
+            `batches`.
         guard: whether to watch for a fit that runs away or has become chaotic, with a `DivergenceWarning`; see `Guard`.
         progress: whether to show a bar with the time to come; or a function that says what to show of a value.
         callbacks: called with a `Progress` after each step; one that returns True ends the fit.
@@ -164,7 +167,7 @@ def fit(
                     "callback": any(asked),
                     "target": target is not None and loop.best <= target,
                     "converged": not moved,
-                    "patience": patience is not None and loop.step - loop.best_step >= patience,
+                    "patience": patience is not None and loop.round - loop.best_round >= patience,
                 }
                 ended = [reason for reason, given in reasons.items() if given]
                 if ended:
@@ -225,12 +228,12 @@ def learning_rate_scan(
     *,
     learning_rates: Sequence[float] = DECADES,
     steps: int = 20,
-    optimizer: Any = "adam",
+    optimizer: OptimizerLike = "adam",
 ) -> LearningRateScan:
     """Try learning rates on copies of a module, to find the range that descends and is not slow.
 
     Args:
-        module: what is to be trained; it stays as it is.
+        module: what is to be trained; it stays as it is, and so do random numbers, which are the same at each rate.
         objective: as in `fit`.
         learning_rates: what is tried, positive.
         steps: of each.
@@ -256,16 +259,22 @@ def learning_rate_scan(
     rates = tuple(sorted(float(rate) for rate in learning_rates))
     if not rates or not rates[0] > 0:
         fail("learning_rates", "be positive numbers, at least one", f"is {learning_rates!r}")
+    before, random = copy.deepcopy(module.state_dict()), random_states()
     with torch.no_grad():
         start = float(objective(module))  # a layer that has yet to find its resolution finds it here, once for all
+    module.load_state_dict(before)
     values, diverges = [], []
     for rate in rates:
+        set_random_states(random)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DivergenceWarning)
             found = fit(
                 copy.deepcopy(module), objective, steps=steps, optimizer=optimizer, learning_rate=rate,
                 verify=False, progress=False,
             )  # fmt: skip
+        set_random_states(random)
+        if found.stopped == "interrupted":
+            raise KeyboardInterrupt
         values.append(found.value)
         diverges.append(found.diverging is not None or found.history.values[-1] > start)
     gains = [0.0 if bad else start - value for bad, value in zip(diverges, values, strict=True)]

@@ -2,8 +2,6 @@
 
 import math
 import re
-import runpy
-import sys
 import warnings
 
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.conftest import ROOT, two_level
+from tests.conftest import two_level
 from torch_clerq import (
     InferenceWarning,
     Interval,
@@ -432,9 +430,3 @@ def test_a_voigt_profile_is_fitted_in_its_closed_form():
     found = infer(line, lambda line: transmission(line) - data, sigma=0.002)
     for name, truth in names.items():
         assert abs(found.parameters[name] - truth) < 4 * found.standard_errors[name] < 0.2
-
-
-def test_the_example_finds_what_it_hid(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["infer_medium.py", "--smoke"])
-    runpy.run_path(str(ROOT / "examples" / "infer_medium.py"), run_name="__main__")
-    assert capsys.readouterr().out.count("is in its interval") == 5

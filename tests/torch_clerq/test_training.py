@@ -99,6 +99,7 @@ def test_lbfgs_is_fast_on_a_curved_valley():
     found = fit(point, rosenbrock, steps=100, optimizer="lbfgs", target=1e-20, **QUIET)
     assert found.stopped == "target"
     assert found.evaluations < 60
+    assert found.step == len(found.history.values)  # the last trial of the last step
     torch.testing.assert_close(point.x.detach(), torch.ones(2, dtype=torch.float64))
 
 
@@ -125,24 +126,43 @@ def test_lbfgs_learns_on_where_gradients_have_become_small():
 
 
 def test_lbfgs_of_torch_itself_would_have_stalled():
-    point = Point(3.0)
-    before = point.x.item()
-    optimizer = torch.optim.LBFGS(point.parameters(), line_search_fn="strong_wolfe")
-    found = fit(point, lambda point: 1e-9 * bowl(point), steps=5, optimizer=optimizer, **QUIET)
-    assert abs(point.x.item() - 1) < 1e-6 < abs(before - 1)
+    alone, point = Point(3.0), Point(3.0)
+    optimizers = [torch.optim.LBFGS(one.parameters(), line_search_fn="strong_wolfe") for one in (alone, point)]
+
+    def closure():
+        optimizers[0].zero_grad()
+        loss = 1e-9 * bowl(alone)
+        loss.backward()
+        return loss
+
+    optimizers[0].step(closure)
+    assert alone.x.item() == 3.0
+    found = fit(point, lambda point: 1e-9 * bowl(point), steps=5, optimizer=optimizers[1], **QUIET)
+    assert point.x.item() == pytest.approx(1, abs=1e-6)
     assert found.history.values[0] == pytest.approx(4e-9)
 
 
-def test_lbfgs_passes_trial_steps_that_cannot_be_evaluated():
+def test_lbfgs_does_without_what_another_torch_may_not_remember():
+    point = Point(-1.2, 1.0)
+    options = {"max_iter": 1, "max_eval": 25, "tolerance_grad": 0, "line_search_fn": "strong_wolfe"}
+    optimizer = torch.optim.LBFGS(point.parameters(), **options)
+    forget = lambda at: optimizer.state[point.x].pop("prev_loss") is None  # noqa: E731
+    fit(point, rosenbrock, steps=100, optimizer=optimizer, target=1e-12, callbacks=[forget], **QUIET)
+    assert rosenbrock(point).item() <= 1e-12
+
+
+@pytest.mark.parametrize("error", [ProblemError, ResolutionError])
+def test_lbfgs_passes_trial_steps_that_cannot_be_evaluated(error):
     def walled(point):
         if point.x.item() < 0.2:
-            raise ResolutionError("nothing there")
+            raise error("nothing there")
         return (point.x * point.x.log()).sum()  # NaN below 0, smallest at 1/e
 
     point = Point(5.0)
     found = fit(point, walled, steps=30, optimizer="lbfgs", **QUIET)
     assert point.x.item() == pytest.approx(math.exp(-1), abs=1e-6)
     assert found.stopped in ("steps", "converged")
+    assert point.x.grad is None
 
 
 def test_the_best_is_kept_where_the_last_is_worse():
@@ -167,6 +187,7 @@ def test_it_ends_when_asked():
     assert [at.value for at in seen] == found.history.values
     assert fit(Point(3.0), bowl, steps=99, learning_rate=0.5, target=0.1, **QUIET).stopped == "target"
     assert fit(Point(3.0), bowl, steps=99, learning_rate=1e-300, patience=3, **QUIET).stopped == "patience"
+    assert len(fit(Point(3.0), bowl, steps=5, learning_rate=0.1, patience=1, **QUIET).history.values) == 5
     still = fit(Point(1.0), bowl, steps=99, optimizer="lbfgs", **QUIET)
     assert (still.stopped, len(still.history.values)) == ("converged", 1)
 
@@ -198,6 +219,12 @@ def test_batches_run_again_and_again():
     assert found.value == sum(found.history.values) / 2  # of the only pass there is
     found = fit(point, loss, steps=3, optimizer="sgd", learning_rate=0.1, batches=[1.0, 2.0, 3.0], guard=False, **QUIET)
     assert found.value == sum(found.history.values) / 3
+    options = {"optimizer": "sgd", "guard": False} | QUIET
+    found = fit(Point(3.0), loss, steps=4, learning_rate=0.1, batches=[3.0, 1.0], **options)
+    assert found.stopped == "steps"  # though the first batch has no gradient
+    options |= {"learning_rate": 1e-300, "batches": [1.0, 2.0, 3.0]}
+    found = fit(Point(0.0), loss, steps=99, patience=2, **options)  # passes, of which the first is the best
+    assert (found.stopped, len(found.history.values)) == ("patience", 10)
     with pytest.raises(ProblemError, match="`batches` must hold a batch, and run anew for each pass"):
         fit(point, loss, steps=7, optimizer="sgd", learning_rate=0.1, batches=iter([1.0]), **QUIET)
 
@@ -224,6 +251,16 @@ def test_ctrl_c_ends_it_with_the_best():
     assert len(found.history.values) == 3
     assert found.value == bowl(point).item()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        found = fit(Point(3.0), bowl, steps=3, callbacks=[lambda at: os.kill(os.getpid(), signal.SIGINT)], **QUIET)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert found.stopped == "steps"
 
 
 def test_an_error_leaves_the_best_in_the_module():
@@ -381,11 +418,13 @@ def test_a_course_that_parts_is_noticed_within_the_first_steps():
     assert "learning_rate_scan" in str(seen[0].message)
 
 
-def test_chaos_within_bounds_is_noticed():
+@pytest.mark.parametrize("start", [0.3, 0.0])
+def test_chaos_within_bounds_is_noticed(start):
     """Steps down a double well that are too long for it: bounded, and about twice as far apart each time."""
-    well = lambda point: (point.x**4 / 4 - point.x**2 / 2).sum()  # noqa: E731
+    well = lambda x: (x**4 / 4 - x**2 / 2).sum()  # noqa: E731
+    options = {"optimizer": "sgd", "learning_rate": 1.95} | QUIET
     with pytest.warns(DivergenceWarning, match="a change of the parameters by one rounding") as seen:
-        found = fit(Point(0.3), well, steps=99, optimizer="sgd", learning_rate=1.95, **QUIET)
+        found = fit(Point(start), lambda point: well(point.x + 0.3 - start), steps=99, **options)
     assert len(seen) == 1
     assert 20 <= int(re.search(r"after (\d+) steps", found.diverging)[1]) <= 64
 
@@ -442,6 +481,21 @@ def test_a_result_is_verified_at_twice_the_resolution():
     assert layer.resolution == Resolution(12, 2)
 
 
+def test_verifying_leaves_buffers_alone():
+    def counted(layer):
+        with torch.no_grad():
+            layer.calls += 1
+        return transmitted(layer)
+
+    found = {}
+    for verify in (False, True):
+        layer = medium(Resolution(12, 2))
+        layer.register_buffer("calls", torch.zeros(()))
+        fit(layer, counted, steps=2, learning_rate=0.1, verify=verify, **QUIET)
+        found[verify] = layer.calls.item()
+    assert found[False] == found[True] > 0
+
+
 def test_a_layer_that_searched_its_resolution_searches_on_when_it_is_outgrown():
     layer = TorchPropagator(
         two_level(rabi_freq=1e-3), trainable=("interaction_strengths",), dtype=torch.float64, tol=1e-4
@@ -482,6 +536,28 @@ def test_learning_rate_scan():
     assert scan.best == 2e-2
     assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
     assert "<- fastest" in str(scan).splitlines()[2]
+
+
+def test_a_scan_leaves_random_numbers_and_buffers_alone_and_ends_at_ctrl_c():
+    network = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 1))
+    given = torch.arange(8.0).reshape(4, 2)
+    before, random = {name: x.clone() for name, x in network.state_dict().items()}, torch.get_rng_state()
+    rates = (1e-12, 2e-12)
+    scan = learning_rate_scan(network, lambda one: one(given).square().mean(), learning_rates=rates, steps=3)
+    assert scan.values[0] == pytest.approx(scan.values[1], rel=1e-5)  # with the same random numbers
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(before[name], x) for name, x in network.state_dict().items())
+    seen = []
+
+    def interrupted(point):
+        seen.append(point)
+        if len(seen) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return bowl(point)
+
+    with pytest.raises(KeyboardInterrupt):
+        learning_rate_scan(Point(3.0), interrupted, learning_rates=(0.1, 0.2, 0.3))
+    assert len({id(point) for point in seen}) <= 3  # the start, the first rate, and its guard's copy
 
 
 # What it shows, and refuses

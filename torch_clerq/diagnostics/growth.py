@@ -8,6 +8,17 @@ import numpy as np
 import torch
 
 
+def one_ulp(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor times 1 + eps; eps itself where all of it is 0.
+
+    Example:
+        >>> one_ulp(torch.ones(1)).item() - 1 == torch.finfo(torch.float32).eps
+        True
+    """
+    eps = torch.finfo(tensor.dtype).eps
+    return tensor * (1 + eps) if bool(tensor.any()) else tensor + eps
+
+
 class Growth:
     """The relative difference of two runs, step by step.
 

@@ -14,6 +14,7 @@ from jax_kernel.errors import PropagationError
 from jax_kernel.resolution import Resolution
 
 from ..functional import Request, to_tensor
+from ..layers import propagators
 from ..propagator import TorchPropagator
 
 INTERVALS = 3
@@ -72,7 +73,7 @@ def compare_layers(module: nn.Module, call: Callable[[], Any], seed: int) -> tup
     Returns:
         A row a layer, and remarks on layers that could not be compared.
     """
-    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, TorchPropagator)}
+    layers = dict(propagators(module))
     seen: dict[str, tuple[Any, ...]] = {}
     for name, layer in layers.items():
         layer.__dict__["_request"] = _spy(layer, name, seen)

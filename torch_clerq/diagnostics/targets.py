@@ -12,20 +12,10 @@ from torch.autograd import forward_ad
 
 from jax_kernel.errors import ProblemError
 
-from ..propagator import TorchPropagator
+from ..flat import Holder
+from ..layers import propagators
 
 FLOATS = (torch.float32, torch.float64)
-
-
-class _Objective(nn.Module):
-    """A module under its objective, so that torch.func may put other tensors in place of its parameters."""
-
-    def __init__(self, module: nn.Module, objective: Callable, inputs: Sequence[Any]):
-        super().__init__()
-        self.module, self.objective, self.inputs = module, objective, inputs
-
-    def forward(self):
-        return self.objective(self.module, *self.inputs)
 
 
 class _Unwatched:
@@ -109,14 +99,16 @@ class Target:
         return [t.to(dtype.to_complex() if t.is_complex() else dtype) for t in self.tensors]
 
 
-def _swap(wrapper: nn.Module, names: list[str]) -> Callable[[Sequence[torch.Tensor]], Any]:
+def _swap(
+    holder: Holder, names: list[str], objective: Callable[[nn.Module], Any]
+) -> Callable[[Sequence[torch.Tensor]], Any]:
     def function(tensors: Sequence[torch.Tensor]) -> Any:
         given = dict(zip(names, tensors, strict=True))
         dtype = tensors[0].dtype.to_real()
-        for name, other in (*wrapper.named_parameters(), *wrapper.named_buffers()):
+        for name, other in (*holder.named_parameters(), *holder.named_buffers()):
             if name not in given and other.dtype.to_real() in FLOATS and other.dtype.to_real() != dtype:
                 given[name] = other.detach().to(dtype.to_complex() if other.is_complex() else dtype)
-        return torch.func.functional_call(wrapper, given)
+        return torch.func.functional_call(holder, given, (objective,))
 
     return function
 
@@ -140,8 +132,8 @@ def target_of(what: Any, objective: Any, inputs: Sequence[Any]) -> Iterator[Targ
 def _of_module(module: nn.Module, objective: Any, inputs: Sequence[Any], stack: ExitStack) -> Target:
     if not callable(objective):
         raise ProblemError(f"Argument `objective` must be a function of the module, but is {objective!r}.")
-    wrapper = _Objective(module, objective, inputs)
-    trained = [(name, p) for name, p in wrapper.named_parameters() if p.requires_grad and p.dtype.to_real() in FLOATS]
+    holder = Holder(module)
+    trained = [(name, p) for name, p in holder.named_parameters() if p.requires_grad and p.dtype.to_real() in FLOATS]
     if not trained:
         raise ProblemError(
             "Argument `module_or_function` must have a trainable parameter, but has none: name some in `trainable`."
@@ -149,13 +141,13 @@ def _of_module(module: nn.Module, objective: Any, inputs: Sequence[Any], stack: 
     kept = [(b, b.detach().clone()) for b in module.buffers()]
     stack.callback(_restore, kept)
     names = [name for name, _ in trained]
-    target = Target([name.removeprefix("module.") for name in names], [p for _, p in trained], _swap(wrapper, names))
+    function = _swap(holder, names, lambda module: objective(module, *inputs))
+    target = Target([name.removeprefix("module.") for name in names], [p for _, p in trained], function)
     with torch.no_grad():
         target.value([p for _, p in trained])  # searches the resolution of a layer that has none yet
-    for layer in module.modules():
-        if isinstance(layer, TorchPropagator):
-            stack.callback(layer.__dict__.__setitem__, "watch", layer.watch)
-            layer.__dict__["watch"] = _Unwatched()
+    for _, layer in propagators(module):
+        stack.callback(layer.__dict__.__setitem__, "watch", layer.watch)
+        layer.__dict__["watch"] = _Unwatched()
     return target
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from jax_kernel.errors import ProblemError
 
-from .growth import Growth
+from .growth import Growth, one_ulp
 from .targets import target_of
 
 LEAD = 1e4
@@ -30,7 +30,7 @@ class Outcome(Enum):
     DIVERGENT = (
         "The trajectory is divergent (chaotic): both evaluations are right, and a rounding error grows to the size "
         "of the result. Neither means anything beyond the horizon, and more precision only delays it. Lower the "
-        "learning rate: torch_clerq.fit.learning_rate_scan finds the range that descends."
+        "learning rate: torch_clerq.learning_rate_scan finds the range that descends."
     )
     WRONG = (
         "The compiled program is wrong: it is far from the op-by-op evaluation where one ulp still makes no "
@@ -76,7 +76,8 @@ class TrajectoryReport:
             lines.append(f"{step:>4}  {a:>12.6g}  {b:>12.6g}  {c:>10.1e}  {d:>10.1e}")
         lines.append(f"gradients at the start: {self.gradient:.1e} apart")
         if self.outcome is Outcome.DIVERGENT:
-            lines.append(f"one ulp grows {self.perturbation.factor:.2g} times a step; horizon: step {self.horizon}")
+            horizon = "not reached" if self.horizon is None else f"step {self.horizon}"
+            lines.append(f"one ulp grows {self.perturbation.factor:.2g} times a step; horizon: {horizon}")
         text, words = "", self.outcome.value.split()
         for word in words:
             if len(text) + len(word) >= 120:
@@ -232,7 +233,7 @@ def _compare(
     options = (optimizer, learning_rate, steps)
     one = _descend(compiled, start, *options)
     other = _descend(plain, start, *options)
-    near = _descend(compiled, [_one_ulp(t) for t in start], *options)
+    near = _descend(compiled, [one_ulp(t) for t in start], *options)
 
     # a loss that has fallen to nothing is compared with what rounding left of the first one
     floor = math.sqrt(eps) * abs(one.losses[0])
@@ -259,9 +260,3 @@ def _compare(
 
 def _part(difference: float, size: float) -> float:
     return abs(difference) / size if size > 0 else 0.0
-
-
-def _one_ulp(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor times 1 + eps; eps itself where all of it is 0."""
-    eps = torch.finfo(tensor.dtype).eps
-    return tensor * (1 + eps) if bool(tensor.any()) else tensor + eps
