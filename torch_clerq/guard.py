@@ -101,7 +101,7 @@ class Guard:
         assert self.twin is not None
         module, its = self.twin
         for group, original in zip(its.param_groups, optimizer.param_groups, strict=True):
-            group["lr"] = original["lr"]
+            group |= {name: value for name, value in original.items() if name != "params"}  # as schedulers leave them
         after = files.random_states()
         files.set_random_states(self.random)
         other = None

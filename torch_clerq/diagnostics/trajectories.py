@@ -14,6 +14,7 @@ from torch import nn
 
 from jax_kernel.errors import ProblemError
 
+from ..checks import check_count, check_positive
 from .growth import Growth
 from .targets import target_of
 
@@ -30,7 +31,7 @@ class Outcome(Enum):
     DIVERGENT = (
         "The trajectory is divergent (chaotic): both evaluations are right, and a rounding error grows to the size "
         "of the result. Neither means anything beyond the horizon, and more precision only delays it. Lower the "
-        "learning rate: torch_clerq.fit.learning_rate_scan finds the range that descends."
+        "learning rate: torch_clerq.learning_rate_scan finds the range that descends."
     )
     WRONG = (
         "The compiled program is wrong: it is far from the op-by-op evaluation where one ulp still makes no "
@@ -86,6 +87,8 @@ class TrajectoryReport:
         return "\n".join([*lines, text])
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def compare_jit(
     fn: Callable[..., Any],
     *args: Any,
@@ -124,8 +127,8 @@ def compare_jit(
     """
     if not args:
         raise ProblemError("Argument `args` must hold the parameters, or a module's objective, but is empty.")
-    if not (isinstance(steps, int) and steps >= 1):
-        raise ProblemError(f"Argument `steps` must be an integer of at least 1, but is {steps!r}.")
+    check_count("steps", steps)
+    learning_rate = check_positive("learning_rate", learning_rate)
     if isinstance(fn, nn.Module):
         if compiled is not None:
             raise ProblemError(
