@@ -1,5 +1,6 @@
 """Waveforms: their values, their gradients, their life as modules, their fits."""
 
+import math
 import copy
 import pickle
 
@@ -569,5 +570,24 @@ ARGS = {"ampl": 1.0, "centre": 5.0, "fwhm": 1.0}
     ],
 )  # fmt: skip
 def test_refusals(make, text):
+    with pytest.raises(ProblemError, match=text):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: GaussianBasis(TIME, 2.5, ALL), "`count` must be an integer"),
+        (lambda: GaussianBasis(TIME, 3, (0.0, math.inf)), "`window` must be a finite number"),
+        (lambda: GaussianBasis(TIME * math.nan, 3, ALL), "`time` must be finite"),
+        (lambda: GaussianBasis(TIME, 3, ALL, coefficients=[math.nan] * 3), "`coefficients` must be finite"),
+        (lambda: Bounded(3, 0.0, 1.0), "`waveform` must be a waveform"),
+        (lambda: Bounded(GaussianBasis(TIME, 3, ALL, complex=True), 0.0, 1.0)(), "`waveform` must be real"),
+        (lambda: gate(TIME, off=math.nan, rise=0.1), "`on` must be a time or times"),
+        (lambda: Neural(TIME, ALL, seed=-1), "`seed` must be an integer"),
+        (lambda: GaussianBasis(TIME, 3, ALL).fit_to(torch.full((len(TIME),), 1e200, dtype=torch.float64)), "`target`"),
+    ],
+)
+def test_more_arguments_that_are_none(make, text):
     with pytest.raises(ProblemError, match=text):
         make()

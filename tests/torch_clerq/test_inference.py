@@ -438,3 +438,39 @@ def test_the_example_finds_what_it_hid(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["infer_medium.py", "--smoke"])
     runpy.run_path(str(ROOT / "examples" / "infer_medium.py"), run_name="__main__")
     assert capsys.readouterr().out.count("is in its interval") == 5
+
+
+@pytest.mark.parametrize(
+    ("residuals", "options", "text"),
+    [
+        (lambda m: 1e200 * m.weight, {}, "`residuals` must be of a size whose squares are numbers"),
+        (lambda m: 1e-200 * m.weight, {}, "`residuals` must be of a size whose squares are numbers"),
+        (lambda m: m.weight, {"sigma": "x"}, "`sigma` must be positive"),
+        (lambda m: m.weight, {"sigma": 1j}, "`sigma` must be positive"),
+        (lambda m: m.weight, {"priors": 3}, "`priors` must be a dict"),
+    ],
+)
+def test_residuals_and_options_that_are_none(residuals, options, text):
+    with pytest.raises(ProblemError, match=text):
+        infer(nn.Linear(1, 1, bias=False).double(), residuals, **options)
+
+
+def test_random_residuals_are_the_same_at_each_call():
+    module = nn.Linear(1, 1, bias=False).double()
+    found = infer(module, lambda m: m.weight.expand(9, 1) - torch.randn(9, 1, dtype=torch.float64))
+    assert found.standard_errors["weight"] == pytest.approx(1 / 3)
+
+
+def test_an_error_on_the_way_leaves_the_best():
+    module, calls = nn.Linear(1, 1, bias=False).double(), []
+
+    def residuals(m):
+        calls.append(None)
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        return m.weight**3 - 1
+
+    nn.init.constant_(module.weight, 3.0)
+    with pytest.raises(KeyboardInterrupt):
+        infer(module, residuals)
+    assert abs(module.weight.item()) < 3.0
