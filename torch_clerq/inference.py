@@ -410,14 +410,17 @@ class _System:
                 fail("residuals", "return at least one number", "returned none")
             if not np.isfinite(found).all():
                 fail("residuals", "be finite at the start", f"have {found[~np.isfinite(found)][0]:g}")
-            chi_square = float(found @ found)
+            with np.errstate(over="ignore", under="ignore"):
+                chi_square = float(found @ found)
             if not chi_square < math.inf or (chi_square < np.finfo(float).tiny and found.any()):
                 fail("residuals", "be of a size whose squares are numbers, in units of `sigma`", f"have {found[0]:g}")
             self.count, self.initial = len(found), float(np.linalg.norm(found))
         if not np.isfinite(found).all():
             return np.full(self.count, 1e3 * (1 + self.initial))
-        if found @ found < self.best:
-            self.best, self.best_x = float(found @ found), x.copy()
+        with np.errstate(over="ignore", under="ignore"):
+            chi_square = float(found @ found)
+        if chi_square < self.best:
+            self.best, self.best_x = chi_square, x.copy()
         return found
 
     def jacobian(self, x: np.ndarray) -> np.ndarray:

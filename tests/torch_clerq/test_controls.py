@@ -1,7 +1,7 @@
 """Waveforms: their values, their gradients, their life as modules, their fits."""
 
-import math
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -578,7 +578,7 @@ def test_refusals(make, text):
     ("make", "text"),
     [
         (lambda: GaussianBasis(TIME, 2.5, ALL), "`count` must be an integer"),
-        (lambda: GaussianBasis(TIME, 3, (0.0, math.inf)), "`window` must be a finite number"),
+        (lambda: GaussianBasis(TIME, 3, (0.0, math.inf)), "`window` must be two finite times"),
         (lambda: GaussianBasis(TIME * math.nan, 3, ALL), "`time` must be finite"),
         (lambda: GaussianBasis(TIME, 3, ALL, coefficients=[math.nan] * 3), "`coefficients` must be finite"),
         (lambda: Bounded(3, 0.0, 1.0), "`waveform` must be a waveform"),

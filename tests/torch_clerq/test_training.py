@@ -348,8 +348,12 @@ def test_a_callback_or_a_disk_that_fails_leaves_the_best(tmp_path, monkeypatch):
     assert "The module holds the best parameters of the 1 steps" in caught.value.__notes__[0]
     assert point.x.item() == 3.0
 
-    def full(*_):
-        raise OSError("No space left on device")
+    writes = itertools.count()
+
+    def full(*arguments):
+        if next(writes):
+            raise OSError("No space left on device")
+        write(*arguments)
 
     monkeypatch.setattr("torch_clerq.checkpoint.write", full)
     with pytest.raises(OSError, match="No space") as trouble:
