@@ -14,6 +14,8 @@ from jax_kernel.errors import ProblemError
 from jax_kernel.parameters import fail
 from jax_kernel.problem import Problem
 
+from .checks import check_number
+
 
 def pulse_area(fields: torch.Tensor, time: torch.Tensor, *, part: str = "abs") -> torch.Tensor:
     """The pulse area 2π∫|Ω| dt, or 2π∫Re Ω dt, by the trapezoidal rule.
@@ -65,6 +67,20 @@ def energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None = Non
     return ((field * field.conj()).real * integration_weights(time, after)).sum(-1)
 
 
+def check_pulse(name: str, pulse: torch.Tensor, time: torch.Tensor) -> None:
+    """Refuse a pulse that is no tensor over a grid of increasing times (or frequencies, or ∫N dz)."""
+    if not isinstance(time, torch.Tensor) or time.ndim != 1 or not time.is_floating_point() or not len(time):
+        what = f"has shape {tuple(time.shape)} and {time.dtype}" if isinstance(time, torch.Tensor) else f"is {time!r}"
+        fail("time", "be a tensor of shape (time,) of real numbers", what)
+    if not isinstance(pulse, torch.Tensor) or not (pulse.is_floating_point() or pulse.is_complex()):
+        what = f"has dtype {pulse.dtype}" if isinstance(pulse, torch.Tensor) else f"is {pulse!r}"
+        fail(name, "be a tensor of real or complex numbers", what)
+    if pulse.shape[-1:] != time.shape:
+        fail(name, f"have shape (*batch, time) with {len(time)} times", f"has shape {tuple(pulse.shape)}")
+    if not bool((time.diff() >= 0).all()):
+        fail("time", "be increasing", "is not")
+
+
 def integration_weights(time: torch.Tensor, after: float | None = None) -> torch.Tensor:
     """The weights of samples in ∫_after^end of the line through them: those of the trapezoidal rule, cut at a time.
 
@@ -80,6 +96,8 @@ def integration_weights(time: torch.Tensor, after: float | None = None) -> torch
         >>> integration_weights(torch.tensor([0.0, 1.0, 3.0])).tolist()
         [0.5, 1.5, 1.0]
     """
+    if after is not None:
+        after = check_number("after", after)
     step = time.diff()
     share = torch.ones_like(step) if after is None else ((time[1:] - after) / step).clamp(0, 1)
     later = step * (share - share**2 / 2)

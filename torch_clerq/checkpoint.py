@@ -37,6 +37,8 @@ def load(path: Path) -> dict[str, Any] | None:
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
         known = content["version"] == VERSION
+        if known and "kind" not in content:
+            raise KeyError("kind")
     except Exception as error:  # whatever the unpickler meets
         raise ProblemError(
             f"Argument `checkpoint` must be a file that `fit` has written, but {path} cannot be read as one "

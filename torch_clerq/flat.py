@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from jax_kernel.parameters import fail
-
+from .layers import trained
 from .parametrisations import Parametrisation, Simplex
 from .parametrised import Parametrised
 
@@ -57,9 +56,7 @@ class FlatParameters:
 
     def __init__(self, module: nn.Module):
         self.holder = Holder(module)
-        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        if not any(p.numel() for p in self.parameters.values()):
-            fail("module", "have a parameter that requires a gradient", "has none: name `trainable` ones")
+        self.parameters = trained(module)
         self.sizes = [p.numel() * (2 if p.is_complex() else 1) for p in self.parameters.values()]
         self.eps = max(torch.finfo(p.dtype).eps for p in self.parameters.values())
         self.parametrisations: list[Parametrisation | None] = []

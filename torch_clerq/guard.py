@@ -39,10 +39,12 @@ class Guard:
 
     Args:
         enabled: whether to look.
+        patience: steps in a row that the objective must have grown in, more than one where each sees another batch.
     """
 
-    def __init__(self, enabled: bool = True):
+    def __init__(self, enabled: bool = True, patience: int = 1):
         self.enabled = enabled
+        self.patience, self.grown = patience, 0
         self.said: str | None = None
         self.start: float | None = None
         self.best = math.inf
@@ -90,7 +92,9 @@ class Guard:
             return
         self.start = value if self.start is None else self.start
         gained = max(self.start - self.best, 0.1 * abs(self.start))
-        if value - self.start > 10 * gained and norm > 100 * statistics.median(self.norms or [math.inf]):
+        grown = value - self.start > 10 * gained and norm > 100 * statistics.median(self.norms or [math.inf])
+        self.grown = self.grown + 1 if grown else 0
+        if self.grown >= self.patience:
             self.say(f"the objective has grown from {self.start:.3g} to {value:.3g}, its gradient to {norm:.3g}")
         self.best = min(self.best, value)
         if len(self.norms) < 10:
@@ -102,7 +106,7 @@ class Guard:
         assert self.twin is not None
         module, its = self.twin
         for group, original in zip(its.param_groups, optimizer.param_groups, strict=True):
-            group["lr"] = original["lr"]
+            group |= {name: value for name, value in original.items() if name != "params"}  # as schedulers leave them
         after = checkpoint.random_states()
         checkpoint.set_random_states(self.random)
         other = None

@@ -15,11 +15,12 @@ from scipy.optimize import least_squares
 from scipy.special import expit, logit
 from torch import nn
 
-from jax_kernel.errors import InferenceWarning, ProblemError, ResolutionError, ResolutionWarning, warn
+from jax_kernel.errors import InferenceWarning, ProblemError, PropagationError, ResolutionError, ResolutionWarning, warn
 from jax_kernel.parameters import fail, suggestion
 
+from .checks import check_count, check_number
 from .flat import FlatParameters
-from .layers import twice_the_resolution
+from .layers import trained, twice_the_resolution
 
 COLLINEAR = 1e3
 """Condition number of JᵀJ above which two parameters are named that are hard to tell apart: an index of 30 of D. A.
@@ -156,8 +157,7 @@ class Inference:
         names = list(self.parameters)
         if name not in names:
             fail("name", f"be one of {', '.join(names)}", f"is {name!r}{suggestion(name, names)}")
-        if not 0 < level < 1:
-            fail("level", "be between 0 and 1", f"is {level!r}")
+        level = check_number("level", level, "be between 0 and 1", lambda number: 0 < number < 1)
         distribution = stats.norm if self.sigma_known else stats.t(self.degrees_of_freedom)
         reach = float(distribution.ppf((1 + level) / 2))
         return self._raw.interval(names.index(name), self.parameters[name], reach)
@@ -178,11 +178,15 @@ class Inference:
         def number(x: torch.Tensor) -> torch.Tensor:
             return _flattened(self._raw.flat.call(quantity, x), "quantity")
 
+        if not callable(quantity):
+            fail("quantity", "be a function of the module", f"is {quantity!r}")
         at = torch.as_tensor(self._raw.value)
         value = number(at).detach()
         if value.numel() != 1:
             fail("quantity", "return one real number", f"returned {value.numel()}")
         gradient = torch.func.jacfwd(number)(at).detach().numpy()
+        if not np.isfinite(gradient).all():
+            fail("quantity", "have finite derivatives", "has none (a square root or a modulus at 0?)")
         return value.item(), float(self._raw.errors(gradient)[0])
 
     def __str__(self) -> str:
@@ -294,10 +298,16 @@ def infer(
     _check(module, residuals, sigma, tolerance, max_evaluations)
     flat = FlatParameters(module)
     system = _System(flat, residuals, sigma, _read_priors(flat, priors, sigma))
-    solved = least_squares(
-        system.values, flat.raw().numpy(), jac=system.jacobian, x_scale="jac",
-        ftol=tolerance, xtol=tolerance, gtol=1e-15, max_nfev=max_evaluations,
-    )  # fmt: skip
+    try:
+        solved = least_squares(
+            system.values, flat.raw().numpy(), jac=system.jacobian, x_scale="jac",
+            ftol=tolerance, xtol=tolerance, gtol=1e-15, max_nfev=max_evaluations,
+        )  # fmt: skip
+    except BaseException as error:
+        if system.best_x is not None:
+            flat.store(system.best_x)
+            error.add_note("The module holds the best parameters found before this error.")
+        raise
     x, left_over, jacobian = solved.x, solved.fun, solved.jac
     lengths = np.linalg.norm(jacobian, axis=0)
     scale = 1 / np.where(lengths > 0, lengths, 1.0)
@@ -366,11 +376,15 @@ class _System:
     Attributes:
         initial: length of the residuals at the start.
         trouble: what the last failed trial step said.
+        best_x: the raw values with the smallest χ² so far, None before the first.
     """
 
     def __init__(self, flat: FlatParameters, residuals: Callable, sigma: Any, priors: torch.Tensor):
         self.flat, self.residuals, self.sigma, self.priors = flat, residuals, sigma, priors
         self.count, self.initial, self.trouble = 0, math.nan, ""
+        self.best = math.inf
+        self.best_x: np.ndarray | None = None
+        self.random = torch.get_rng_state()
 
     def _all(self, x: torch.Tensor) -> torch.Tensor:
         given = self.flat.call(self.residuals, x)
@@ -385,7 +399,7 @@ class _System:
     def values(self, x: np.ndarray) -> np.ndarray:
         """Shape (residual,); far above those of the start where a trial step fails."""
         try:
-            found = self._all(torch.as_tensor(x)).detach().numpy()
+            found = self._repeated(self._all, x)
         except (ProblemError, ResolutionError) as error:
             if not self.count:
                 raise
@@ -395,23 +409,43 @@ class _System:
                 fail("residuals", "return at least one number", "returned none")
             if not np.isfinite(found).all():
                 fail("residuals", "be finite at the start", f"have {found[~np.isfinite(found)][0]:g}")
+            with np.errstate(over="ignore", under="ignore"):
+                chi_square = float(found @ found)
+            if not chi_square < math.inf or (chi_square < np.finfo(float).tiny and found.any()):
+                fail("residuals", "be of a size whose squares are numbers, in units of `sigma`", f"have {found[0]:g}")
             self.count, self.initial = len(found), float(np.linalg.norm(found))
         if not np.isfinite(found).all():
             return np.full(self.count, 1e3 * (1 + self.initial))
+        with np.errstate(over="ignore", under="ignore"):
+            chi_square = float(found @ found)
+        if chi_square < self.best:
+            self.best, self.best_x = chi_square, x.copy()
         return found
 
     def jacobian(self, x: np.ndarray) -> np.ndarray:
         """Shape (residual, parameter)."""
-        found = torch.func.jacfwd(self._all)(torch.as_tensor(x)).detach().numpy()
+        try:
+            found = self._repeated(torch.func.jacfwd(self._all, randomness="same"), x)
+        except PropagationError:
+            raise
+        except (RuntimeError, NotImplementedError) as error:  # of what had a value a moment ago
+            rule = "be differentiable in forward mode (of a module with BatchNorm, call `eval()`)"
+            fail("residuals", rule, f"torch says: {str(error).splitlines()[0]}")
         if not np.isfinite(found).all():
             name = self.flat.names[int(np.argmin(np.isfinite(found).all(0)))]
             fail("residuals", "have finite derivatives", f"have none by `{name}` (a square root or a modulus at 0?)")
         return found
 
+    def _repeated(self, function: Callable[[torch.Tensor], torch.Tensor], x: np.ndarray) -> np.ndarray:
+        """The function's numbers, with the same random ones each time: with others there would be no minimum."""
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self.random)
+            return function(torch.as_tensor(x)).detach().numpy()
+
     def at_twice_the_resolution(self, x: np.ndarray) -> np.ndarray | None:
         """The residuals with every layer at twice its resolution; None without layers, or where that fails."""
         with twice_the_resolution(self.flat.holder) as kept, contextlib.suppress(ResolutionError):
-            return self._all(torch.as_tensor(x)).detach().numpy() if kept else None
+            return self._repeated(self._all, x) if kept else None
         return None
 
 
@@ -429,7 +463,11 @@ def _scaled(part: Any, sigma: Any) -> torch.Tensor:
     numbers = _flattened(part, "residuals")
     if sigma is None:
         return numbers
-    scale = torch.as_tensor(sigma, dtype=torch.float64, device="cpu")
+    try:
+        scale = torch.as_tensor(sigma).detach().to("cpu")
+        scale = scale.double() if not scale.is_complex() else scale.new_zeros((), dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        scale = torch.zeros(())
     if not bool(((scale > 0) & scale.isfinite()).all()):
         fail("sigma", "be positive and finite, or None", f"is {sigma!r}")
     try:
@@ -440,20 +478,19 @@ def _scaled(part: Any, sigma: Any) -> torch.Tensor:
 
 
 def _check(module: Any, residuals: Any, sigma: Any, tolerance: Any, max_evaluations: Any) -> None:
-    if not isinstance(module, nn.Module):
-        fail("module", "be an nn.Module", f"is {module!r}")
+    trained(module)
     if not callable(residuals):
         fail("residuals", "be a function of the module", f"is {residuals!r}")
-    if not (isinstance(tolerance, float) and 1e-15 <= tolerance < 1):
-        fail("tolerance", "be a number from 1e-15 to 1", f"is {tolerance!r}")
-    if not isinstance(max_evaluations, int) or max_evaluations < 1:
-        fail("max_evaluations", "be an integer of at least 1", f"is {max_evaluations!r}")
+    check_number("tolerance", tolerance, "be a number from 1e-15 to 1", lambda number: 1e-15 <= number < 1)
+    check_count("max_evaluations", max_evaluations)
     if isinstance(sigma, Sequence) and any(one is None for one in sigma):
         fail("sigma", "be known for each tensor of residuals, or None for all", f"is {sigma!r}")
 
 
 def _read_priors(flat: FlatParameters, priors: Mapping[str, tuple[float, float]] | None, sigma: Any) -> torch.Tensor:
     """Index, mean and standard deviation of each prior, shape (3, prior)."""
+    if priors is not None and not isinstance(priors, Mapping):
+        fail("priors", "be a dict {name: (mean, standard deviation)}", f"is {priors!r}")
     if priors and sigma is None:
         fail("priors", "come with `sigma`, for their weight beside the data depends on it", "came without")
     found: list[tuple[float, float, float]] = []

@@ -3,6 +3,7 @@
 Source: Gorshkov, André, Lukin and Sørensen, Phys. Rev. A 76, 033805 (2007).
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -12,6 +13,11 @@ from jax_kernel.doppler import level_damping_rates
 from jax_kernel.errors import ProblemError
 from jax_kernel.medium import optical_path
 from jax_kernel.problem import Problem
+
+from .checks import check_count, check_number
+
+DEEPEST = 1e6
+"""Optical depth up to which the limit is computed; beyond it is above 0.9999."""
 
 RETRIEVALS = ("forward", "backward", "none")
 
@@ -81,10 +87,9 @@ def storage_limit(problem: Problem, field: int | str = 0) -> float | None:
     lossless = not any(_rate(problem, level) for level in ground)
     is_memory = len(upper) == 1 and len(ground) > 1 and len(problem.fields) > 1
     prepared = problem.initial_state[problem.fields[k].coupled_levels[0][0]] == 1
-    return memory_limit(depth) if depth and depth > 0 and is_memory and prepared and lossless else None
+    return memory_limit(depth) if depth and 0 < depth <= DEEPEST and is_memory and prepared and lossless else None
 
 
-@lru_cache(maxsize=64)
 def memory_limit(optical_depth: float, retrieval: str = "forward", nodes: int = 96) -> float:
     """The largest efficiency of a Λ memory without Doppler broadening or spin decay, for any weak probe and control.
 
@@ -93,9 +98,9 @@ def memory_limit(optical_depth: float, retrieval: str = "forward", nodes: int = 
     retrieval the largest eigenvalue of k^½ P k P k^½.
 
     Args:
-        optical_depth: of intensity.
+        optical_depth: of intensity, up to 10⁶.
         retrieval: "forward", "backward" or "none" (storage alone).
-        nodes: Gauss–Legendre nodes of the quadrature, which converges exponentially in them.
+        nodes: least number of Gauss–Legendre nodes of the quadrature, which converges exponentially in them.
 
     Returns:
         The limit.
@@ -107,10 +112,16 @@ def memory_limit(optical_depth: float, retrieval: str = "forward", nodes: int = 
         >>> [round(memory_limit(25.0, way), 5) for way in ("none", "backward", "forward")]
         [0.84358, 0.71163, 0.56898]
     """
-    if not optical_depth > 0:
-        raise ProblemError(f"Argument `optical_depth` must be positive, but is {optical_depth}.")
+    rule = f"be positive, and at most {DEEPEST:g}"
+    depth = check_number("optical_depth", optical_depth, rule, lambda number: 0 < number <= DEEPEST)
+    nodes = max(check_count("nodes", nodes), math.ceil(1.5 * math.sqrt(depth)))  # the kernel is as narrow as 1/√d
     if retrieval not in RETRIEVALS:
         raise ProblemError(f"Argument `retrieval` must be one of {', '.join(RETRIEVALS)}, but is {retrieval!r}.")
+    return _memory_limit(depth, retrieval, nodes)
+
+
+@lru_cache(maxsize=64)
+def _memory_limit(optical_depth: float, retrieval: str, nodes: int) -> float:
     x, weights = np.polynomial.legendre.leggauss(nodes)
     root = np.sqrt((x + 1) / 2)
     d = optical_depth / 2

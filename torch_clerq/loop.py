@@ -3,11 +3,12 @@
 import contextlib
 import copy
 import math
+import pickle
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -18,8 +19,9 @@ from jax_kernel.errors import ProblemError, PropagationError, ResolutionError, R
 from jax_kernel.parameters import fail
 
 from . import checkpoint
+from .checks import check_positive
 from .guard import Guard
-from .layers import propagators, twice_the_resolution
+from .layers import propagators, trained, twice_the_resolution
 
 Objective = Callable[..., torch.Tensor]
 OptimizerLike = str | Optimizer | Callable[..., Optimizer]
@@ -85,17 +87,17 @@ class Loop:
     ):
         self.module, self.objective, self.steps = module, objective, steps
         self.batches, self.max_grad_norm = batches, max_grad_norm
-        self.parameters = [p for p in module.parameters() if p.requires_grad]
-        if not self.parameters:
-            fail("module", "have a parameter that requires a gradient", "has none: name `trainable` ones")
-        if max_grad_norm is not None and not max_grad_norm > 0:
-            fail("max_grad_norm", "be positive", f"is {max_grad_norm!r}")
+        self.parameters: list[Any] = list(trained(module).values())
+        if max_grad_norm is not None:
+            check_positive("max_grad_norm", max_grad_norm)
+        if batches is not None and not isinstance(batches, Iterable) and not hasattr(batches, "__getitem__"):
+            fail("batches", "be what a loop can run over, such as a DataLoader", f"is {batches!r}")
         self.searching = [layer for _, layer in propagators(module) if layer.resolved is not None]
-        self.guard = Guard(guard)
+        self.guard = Guard(guard, patience=1 if batches is None else 5)
         self.history = History()
         self.step = self.evaluations = self.best_step = 0
         self.round = self.best_round = 0  # of a step or, with batches, of a pass over them
-        self.best, self.best_state = math.inf, _copied(module)
+        self.best, self.best_state = math.inf, copied(module)
         self.scale: float | None = None
         self.memo: dict[str, Any] | None = None
         self.begin, self.earlier = clock.perf_counter(), 0.0
@@ -113,11 +115,23 @@ class Loop:
         decays = any(group.get("weight_decay") for group in self.optimizer.param_groups)
         adaptive = "eps" in self.optimizer.defaults and not decays
         self.scales = self.searches or adaptive
-        if scheduler == "cosine":
+        self.cosine = scheduler == "cosine"
+        if self.cosine:
             scheduler = lambda one: CosineAnnealingLR(one, T_max=self.steps)  # noqa: E731
         if scheduler is not None and not callable(scheduler):
             fail("scheduler", 'be "cosine" or a function of the optimiser', f"is {scheduler!r}")
-        self.scheduler = None if scheduler is None else scheduler(self.optimizer)
+        self.scheduler = None if scheduler is None else _make("scheduler", scheduler, self.optimizer)
+        if scheduler is not None and (not hasattr(self.scheduler, "step") or isinstance(self.scheduler, Optimizer)):
+            fail("scheduler", "return a scheduler of torch", f"returned {self.scheduler!r}")
+        lasts = f" over {self.steps} steps" if isinstance(self.scheduler, CosineAnnealingLR) else ""
+        self.kind = {
+            "module": [[name, str(getattr(value, "dtype", "")), list(getattr(value, "shape", ()))]
+                       for name, value in self.module.state_dict().items()],
+            "optimizer": [type(self.optimizer).__name__, _plain(self.optimizer.defaults),
+                          [len(group["params"]) for group in self.optimizer.param_groups]],
+            "scheduler": type(self.scheduler).__name__ + lasts,
+            "batches": self.batches is not None,
+        }  # fmt: skip
 
     @property
     def seconds(self) -> float:
@@ -170,10 +184,7 @@ class Loop:
             return float(loss.detach())
 
         self.guard.after_step(self.step, self.optimizer, descend, value, norm)
-        if isinstance(self.scheduler, ReduceLROnPlateau):
-            self.scheduler.step(value)
-        elif self.scheduler is not None:
-            self.scheduler.step()
+        self._schedule(value)
         history = self.history
         history.values.append(value)
         history.gradient_norms.append(norm)
@@ -183,6 +194,16 @@ class Loop:
         self.pass_values.append(value)
         return moved or self.batches is not None or (norm > 0 and not self.searches)
 
+    def _schedule(self, value: float) -> None:
+        try:
+            if isinstance(self.scheduler, ReduceLROnPlateau):
+                self.scheduler.step(value)
+            elif self.scheduler is not None:
+                self.scheduler.step()
+        except ValueError as error:  # one that was made for fewer steps
+            text = f"Argument `scheduler` must last for all {self.steps} steps, but at step {self.step}: {error}."
+            raise ProblemError(text) from error
+
     def _refine(self) -> None:
         """Let layers that have outgrown the resolution they found search on, and judge the best parameters by it."""
         outgrown = [layer for layer in self.searching if layer.watch.outgrown]
@@ -190,7 +211,7 @@ class Loop:
             layer.watch.outgrown = False
             layer.search_again()
         if outgrown and self.batches is None and self.step:
-            now, self.memo = _copied(self.module), None
+            now, self.memo = copied(self.module), None
             self.restore()
             with torch.no_grad():
                 self.best = float(self.objective(self.module))
@@ -205,14 +226,17 @@ class Loop:
         self._forget_gradients()
         self.evaluations += 1
         try:
-            loss = self.objective(self.module, *arguments)
-            _check_loss(loss)
+            with torch.enable_grad():
+                loss = self.objective(self.module, *arguments)
+            check_loss(loss)
             loss.backward()
         except (ProblemError, ResolutionError):
             if not trial:
                 raise
             loss = torch.full((), math.nan)
         loss = loss.detach()
+        if self.evaluations == 1 and all(p.grad is None for p in self.parameters):
+            _refuse_loss("one that does not depend on any parameter")
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         norm = math.sqrt(sum(float(g.abs().square().sum()) for g in gradients))
         if not (math.isfinite(float(loss)) and math.isfinite(norm)):
@@ -279,7 +303,7 @@ class Loop:
         """Keep the parameters, those after some step, if they are the best so far."""
         if value < self.best:
             self.best, self.best_step, self.best_round = value, step, self.round
-            self.best_state = _copied(self.module)
+            self.best_state = copied(self.module)
 
     # Batches
 
@@ -374,7 +398,7 @@ class Loop:
 
     def save(self, path: Path) -> None:
         checkpoint.save(path, {
-            "optimizer_class": type(self.optimizer).__name__,
+            "kind": self.kind,
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else _plain(self.scheduler.state_dict()),
@@ -389,23 +413,40 @@ class Loop:
             "resolutions": checkpoint.resolutions(self.module),
         })  # fmt: skip
 
+    def check_saving(self, path: Path) -> None:
+        """Write the first checkpoint, and see that it can be read, while nothing is lost if not."""
+        try:
+            self.save(path)
+        except (OSError, ValueError) as error:
+            fail("checkpoint", "be a file that can be written", f"is {path} ({error})")
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            fail("module", "have a state that a checkpoint can hold", f"has another ({error})")
+        try:
+            checkpoint.load(path)
+        except ProblemError:
+            path.unlink()
+            fail("module", "have a state of tensors and numbers for a checkpoint", "has objects of other classes")
+
     def resume(self, path: Path) -> None:
         content = checkpoint.load(path)
         if content is None:
             if not path.parent.is_dir():
                 fail("checkpoint", "lie in a folder that exists", f"is {path}")
             return
-        own = {name: tuple(value.shape) for name, value in self.module.state_dict().items()}
-        kind, known = type(self.optimizer).__name__, content["optimizer_class"]
-        if own != {name: tuple(value.shape) for name, value in content["module"].items()} or kind != known:
-            raise ProblemError(
-                f"Argument `checkpoint` must be of this module and optimiser, but {path} is of another one ({known}): "
-                "move it away to start anew."
-            )
+        known = content["kind"]
+        for part, own in self.kind.items():
+            if own != known[part]:
+                which = "" if part == "module" else f", {known[part]} in place of {own}"
+                raise ProblemError(
+                    f"Argument `checkpoint` must be of this fit, but {path} is of one with another "
+                    f"`{part}`{which}: move it away to start anew."
+                )
         self.module.load_state_dict(content["module"])
         self.optimizer.load_state_dict(content["optimizer"])
         if self.scheduler is not None and content["scheduler"] is not None:
             self.scheduler.load_state_dict(content["scheduler"])
+            if isinstance(self.scheduler, CosineAnnealingLR) and self.cosine:
+                self.scheduler.T_max = self.steps  # which may have been raised
         self.history = History(**content["history"])
         self.step, self.evaluations, self.best_step, self.best, self.scale, self.earlier = content["numbers"]
         self.round, self.best_round = content["rounds"]
@@ -421,7 +462,8 @@ class Loop:
             self._start_pass()
             assert self.iterator is not None
             for _ in done:
-                next(self.iterator)
+                if next(self.iterator, self) is self:
+                    fail("batches", f"be those of {path}, to go on within a pass", f"are fewer than {len(done)}")
             self.pass_values = done
         checkpoint.set_random_states(content["random"])
         self.begin = clock.perf_counter()
@@ -433,13 +475,13 @@ def make_optimizer(optimizer: OptimizerLike, parameters: list[nn.Parameter], lea
         if learning_rate is not None:
             fail("learning_rate", "be absent where an optimiser is given that has its own", f"is {learning_rate:g}")
         return optimizer
-    if learning_rate is not None and not (math.isfinite(learning_rate) and learning_rate > 0):
-        fail("learning_rate", "be positive", f"is {learning_rate!r}")
+    if learning_rate is not None:
+        learning_rate = check_positive("learning_rate", learning_rate)
     if isinstance(optimizer, str):
         known = {
             name.lower(): one
             for name, one in vars(torch.optim).items()
-            if isinstance(one, type) and issubclass(one, Optimizer) and one is not Optimizer
+            if isinstance(one, type) and issubclass(one, Optimizer) and one not in (Optimizer, torch.optim.SparseAdam)
         }
         if optimizer.lower() not in known:
             fail("optimizer", f"be one of {', '.join(sorted(known))}, a class or a function", f'is "{optimizer}"')
@@ -452,13 +494,14 @@ def make_optimizer(optimizer: OptimizerLike, parameters: list[nn.Parameter], lea
         fail("optimizer", "be a name, a class, a function of the parameters or an optimiser", f"is {optimizer!r}")
     if options and not isinstance(optimizer, type):
         fail("learning_rate", "be set by the function that makes the optimiser", f"is {learning_rate:g}")
-    made = optimizer(parameters, **options)
+    made = _make("optimizer", optimizer, parameters, **options)
     if not isinstance(made, Optimizer):
         fail("optimizer", "return a torch.optim.Optimizer", f"returned {made!r}")
     return made
 
 
-def _copied(module: nn.Module) -> dict[str, torch.Tensor]:
+def copied(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The state of a module, apart from it."""
     return {name: copy.deepcopy(value) for name, value in module.state_dict().items()}
 
 
@@ -466,16 +509,30 @@ def _same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool
     return all(torch.equal(a, b.detach()) for a, b in zip(first, second, strict=True))
 
 
-def _check_loss(loss: Any) -> None:
+def _make(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What a function or a class of the user makes of arguments that it may not be made for."""
+    try:
+        return function(*arguments, **options)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"Argument `{name}` must suit the module's parameters, but raised: {error}.") from error
+
+
+def check_loss(loss: Any, *, constant: bool = False) -> torch.Tensor:
+    """Refuse what is not a real scalar tensor or, where it may not be `constant`, does not depend on parameters."""
     wrong = None
     if not isinstance(loss, torch.Tensor):
         wrong = f"a {type(loss).__name__}"
     elif loss.numel() != 1 or loss.is_complex():
         wrong = f"one of shape {tuple(loss.shape)} and {loss.dtype}"
-    elif not loss.requires_grad:
+    elif not (constant or loss.requires_grad):
         wrong = "one that does not depend on any parameter"
     if wrong is not None:
-        fail("objective", "return a real scalar tensor that depends on the module's parameters", f"returned {wrong}")
+        _refuse_loss(wrong)
+    return loss
+
+
+def _refuse_loss(wrong: str) -> NoReturn:
+    fail("objective", "return a real scalar tensor that depends on the module's parameters", f"returned {wrong}")
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,9 @@ import torch
 
 from jax_kernel.parameters import fail
 
-from .analysis import energy, integration_weights, populations, spin_wave
+from .analysis import check_pulse, energy, integration_weights, populations, spin_wave
+from .checks import check_positive
+from .functional import to_tensor
 from .spectra import freq_list, spectrum
 
 
@@ -33,15 +35,30 @@ def log_energy(field: torch.Tensor, time: torch.Tensor, *, after: float | None =
         >>> round(log_energy(torch.full((11,), 1e-30), time).item(), 2)  # in float32, where (1e-30)² is 0
         -138.16
     """
+    check_pulse("field", field, time)
     late = field if after is None else field * (integration_weights(time, after) > 0)
     unit, scale = _unit(late)
     return _log(energy(unit, time, after=after)) + 2 * scale.log()
 
 
+def _of_field(fields: torch.Tensor, field: int) -> torch.Tensor:
+    """One of the fields, shape (*batch, z, time)."""
+    if not isinstance(fields, torch.Tensor) or fields.ndim < 3:
+        what = f"has shape {tuple(fields.shape)}" if isinstance(fields, torch.Tensor) else f"is {fields!r}"
+        fail("fields", "be a tensor of shape (*batch, field, z, time)", what)
+    count = fields.shape[-3]
+    if not isinstance(field, int) or not -count <= field < count:
+        fail("field", f"be the index of one of {count} fields", f"is {field!r}")
+    return fields[..., field, :, :]
+
+
 def _unit(field: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A field per its largest modulus, so that its squares cannot underflow, and that modulus, shape (*batch,)."""
-    scale = field.detach().abs().amax(-1, keepdim=True).clamp(min=torch.finfo(field.dtype).tiny)
-    return field / scale, scale[..., 0]
+    tiny = torch.finfo(field.dtype).tiny
+    scale = field.detach().abs().amax(-1, keepdim=True)
+    dark = scale < tiny  # no normal number: slopes there would overflow
+    scale = scale.clamp(min=tiny)
+    return torch.where(dark, 0, field) / scale, scale[..., 0]
 
 
 def _log(x: torch.Tensor) -> torch.Tensor:
@@ -96,7 +113,7 @@ def log_retrieval_efficiency(
         >>> round(log_retrieval_efficiency(fields, torch.linspace(0.0, 4.0, 5), after=3.0).item(), 2)
         -93.49
     """
-    light = fields[..., field, :, :]
+    light = _of_field(fields, field)
     entrance, end = (-1, 0) if backward else (0, -1)
     return log_energy(light[..., end, :], time, after=after) - log_energy(light[..., entrance, :], time)
 
@@ -206,11 +223,11 @@ def log_storage_efficiency(
         >>> round(log_storage_efficiency(fields, states, time, **options).item(), 2)
         -138.16
     """
-    strength = torch.as_tensor(interaction_strength, dtype=time.dtype, device=time.device)
-    if bool((strength <= 0).any()):
+    strength = to_tensor("interaction_strength", interaction_strength).to(time)
+    if not bool((strength > 0).all()):
         fail("interaction_strength", "be positive", f"is {strength.min():g}")
     stored = log_energy(spin_wave(density_matrix, time, coupled_levels, at), path)
-    entering = log_energy(fields[..., field, -1 if backward else 0, :], time)
+    entering = log_energy(_of_field(fields, field)[..., -1 if backward else 0, :], time)
     return stored - entering + (strength * (2 / math.pi)).log()
 
 
@@ -296,8 +313,7 @@ def _normalised(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Two pulses of energy 1, of one dtype, and the weights of the integral; a dark one stays dark."""
     for name, pulse in (("field", field), ("target", target)):
-        if pulse.shape[-1:] != time.shape:
-            fail(name, f"have shape (*batch, time) with {len(time)} times", f"has shape {tuple(pulse.shape)}")
+        check_pulse(name, pulse, time)
     kind = torch.promote_types(field.dtype, target.dtype)
     pulses = [_unit(pulse.to(kind))[0] for pulse in (field, target)]
     field, target = (
@@ -330,7 +346,7 @@ def spectral_overlap(field: torch.Tensor, target: torch.Tensor, time: torch.Tens
         >>> round(spectral_overlap(early, late, time).item(), 4)
         1.0
     """
-    return pulse_fidelity(_modulus(field), _modulus(target), freq_list(time))
+    return pulse_fidelity(_modulus(field, time), _modulus(target, time), freq_list(time))
 
 
 def log_spectral_overlap(field: torch.Tensor, target: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
@@ -343,10 +359,11 @@ def log_spectral_overlap(field: torch.Tensor, target: torch.Tensor, time: torch.
         >>> round(log_spectral_overlap(pulse, pulse * torch.exp(8j * time), time).item(), 2)  # shifted by 8/2π
         -16.0
     """
-    return log_pulse_fidelity(_modulus(field), _modulus(target), freq_list(time))
+    return log_pulse_fidelity(_modulus(field, time), _modulus(target, time), freq_list(time))
 
 
-def _modulus(field: torch.Tensor) -> torch.Tensor:
+def _modulus(field: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    check_pulse("field", field, time)
     return spectrum(_unit(field)[0]).abs()
 
 
@@ -370,6 +387,8 @@ def population_transfer(density_matrix: torch.Tensor, path: torch.Tensor, levels
         >>> population_transfer(states, torch.tensor([0.0, 0.5, 1.0]), [1]).item()
         0.75
     """
+    if path.ndim != 1 or path.shape != density_matrix.shape[-4:-3]:
+        fail("path", "have shape (z,), as the density matrix", f"has shape {tuple(path.shape)}")
     if not bool(path[-1] > 0):
         fail("path", "end above 0, with atoms on the way", f"ends at {float(path[-1]):g}")
     return (populations(density_matrix, levels)[..., -1] * integration_weights(path)).sum(-1) / path[-1]
@@ -405,6 +424,7 @@ def smoothness_penalty(field: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
         >>> smoothness_penalty(3 * time, time).item()
         18.0
     """
+    check_pulse("field", field, time)
     change = field.diff()
     return ((change * change.conj()).real / time.diff()).sum(-1)
 
@@ -433,8 +453,9 @@ def bandwidth_penalty(field: torch.Tensor, time: torch.Tensor, bandwidth: float)
         >>> share.numpy().round(4).tolist()
         [0.0, 1.0]
     """
-    if not bandwidth > 0:
-        fail("bandwidth", "be positive", f"is {bandwidth}")
+    bandwidth = check_positive("bandwidth", bandwidth)
+    check_pulse("field", field, time)
+    freq_list(time)  # refuses a grid that is not uniform
     padded = torch.nn.functional.pad(_unit(field)[0], (0, len(time)))
     step = (time[-1] - time[0]) / (len(time) - 1)
     light = spectrum(padded)

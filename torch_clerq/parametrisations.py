@@ -25,6 +25,8 @@ class Parametrisation(ABC):
 
 
 def _check_real(physical: torch.Tensor) -> None:
+    if not isinstance(physical, torch.Tensor) or not bool(physical.isfinite().all()):
+        raise ProblemError(f"Argument `trainable` must start from a tensor of finite numbers, but has {physical!r}.")
     if physical.is_complex():
         raise ProblemError(
             "Argument `trainable` must have real parameters under a parametrisation, but one is complex."
@@ -112,7 +114,7 @@ class Simplex(Parametrisation):
                 f"Argument `trainable` must start from positive values under Simplex(), but has {physical.min():g}: "
                 "start from a small population in place of 0."
             )
-        error = float((physical.detach().sum(-1) - 1).abs().max())
+        error = float((physical.detach().sum(-1) - 1).abs().amax()) if physical.numel() else 0.0
         if error > 1e3 * torch.finfo(physical.dtype).eps:
             raise ProblemError(f"Argument `trainable` must have the sum 1 under Simplex(), but is off by {error:.2g}.")
         return physical.log()

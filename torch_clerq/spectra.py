@@ -19,6 +19,7 @@ from scipy.special import wofz
 from jax_kernel.parameters import fail
 
 from .analysis import interpolate
+from .checks import check_time
 
 FLOOR = 1e-4
 """Part of the entering spectrum's peak below which a ratio to it is taken for noise; a solve meets 1e-6 of the pulse's
@@ -34,11 +35,15 @@ def freq_list(time: torch.Tensor) -> torch.Tensor:
     Returns:
         Cyclic, shape (time,).
 
+    Raises:
+        ProblemError: the grid is not uniform.
+
     Example:
         >>> import torch
         >>> freq_list(torch.linspace(0.0, 4.0, 5)).numpy().round(6)
         array([-0.4, -0.2,  0. ,  0.2,  0.4], dtype=float32)
     """
+    check_time(time, uniform=True)
     step = float(time[-1] - time[0]) / (len(time) - 1)
     return torch.fft.fftshift(torch.fft.fftfreq(len(time), step, dtype=time.dtype, device=time.device))
 

@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from jax_kernel.errors import DivergenceWarning
+from jax_kernel.errors import DivergenceWarning, ProblemError
 from jax_kernel.parameters import fail
 
 from .checkpoint import random_states, set_random_states
-from .loop import Diverged, History, Loop, Objective, OptimizerLike, Progress, SchedulerLike
+from .checks import check_count, check_number, check_positive
+from .layers import trained
+from .loop import Diverged, History, Loop, Objective, OptimizerLike, Progress, SchedulerLike, check_loss, copied
 from .progress import Bar, interruptible
 
 DECADES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -57,6 +59,8 @@ class Fit:
         return "\n".join(lines if self.diverging is None else [*lines, f"  {self.diverging}"])
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def fit(
     module: nn.Module,
     objective: Objective,
@@ -134,28 +138,34 @@ def fit(
         >>> found.stopped, round(medium.interaction_strengths.item(), 4)  # Beer–Lambert: ln(2)/2
         ('target', 0.3466)
     """
-    if not isinstance(module, nn.Module):
-        fail("module", "be an nn.Module", f"is {module!r}")
-    if not callable(objective):
-        fail("objective", "be a function of the module", f"is {objective!r}")
-    for name, count in (("steps", steps), ("patience", patience)):
-        if count is not None and (not isinstance(count, int) or count < 1):
-            fail(name, "be an integer of at least 1", f"is {count!r}")
+    _check(module, objective, steps)
+    if patience is not None:
+        check_count("patience", patience)
+    if target is not None:
+        target = check_number("target", target, "be a number", lambda number: not math.isnan(number))
+    if not isinstance(progress, bool) and not callable(progress):
+        fail("progress", "be True, False or a function of a value", f"is {progress!r}")
+    callbacks = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
+    if not all(map(callable, callbacks)):
+        fail("callbacks", "be functions of a `Progress`", f"are {callbacks!r}")
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        fail("checkpoint", "be a path", f"is {checkpoint!r}")
     loop = Loop(module, objective, steps, batches, max_grad_norm, guard)
     loop.equip(optimizer, learning_rate, scheduler)
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
         loop.resume(path)
+        loop.check_saving(path)
     describe = progress if callable(progress) else "value {:.4g}".format
     promise = "the best so far will be kept"
-    stopped = "steps"
+    stopped = "target" if loop.step and target is not None and loop.best <= target else "steps"
     try:
         with (
             interruptible(promise) as interrupted,
             loop.refining(),
             Bar(steps, describe, quiet=not progress, done=loop.step) as bar,
         ):
-            while loop.step < steps:
+            while loop.step < steps and stopped == "steps":
                 moved = loop.advance()
                 if path is not None:
                     loop.save(path)
@@ -169,10 +179,8 @@ def fit(
                     "converged": not moved,
                     "patience": patience is not None and loop.round - loop.best_round >= patience,
                 }
-                ended = [reason for reason, given in reasons.items() if given]
-                if ended:
-                    stopped = ended[0]
-                    break
+                stopped = next((reason for reason, given in reasons.items() if given), "steps")
+            loop.look_at_the_end()
     except Diverged as trouble:
         stopped = "diverged"
         loop.guard.say(str(trouble))
@@ -180,8 +188,6 @@ def fit(
         loop.restore()
         error.add_note(f"The module holds the best parameters of the {loop.step} steps before this error.")
         raise
-    if stopped != "diverged":
-        loop.look_at_the_end()
     loop.restore()
     verified = loop.verified() if verify and stopped != "interrupted" and math.isfinite(loop.best) else None
     return Fit(
@@ -222,6 +228,8 @@ class LearningRateScan:
         return "\n".join(lines)
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def learning_rate_scan(
     module: nn.Module,
     objective: Objective,
@@ -256,12 +264,17 @@ def learning_rate_scan(
         >>> scan.verdicts, scan.best
         (('slow', 'descends', 'diverges'), 0.1)
     """
-    rates = tuple(sorted(float(rate) for rate in learning_rates))
-    if not rates or not rates[0] > 0:
+    _check(module, objective, steps)
+    try:
+        rates = tuple(sorted(check_positive("learning_rates", rate) for rate in learning_rates))
+    except (TypeError, ProblemError):
+        rates = ()
+    if not rates:
         fail("learning_rates", "be positive numbers, at least one", f"is {learning_rates!r}")
-    before, random = copy.deepcopy(module.state_dict()), random_states()
+    before, random = copied(module), random_states()
     with torch.no_grad():
-        start = float(objective(module))  # a layer that has yet to find its resolution finds it here, once for all
+        # a layer that has yet to find its resolution finds it here, once for all
+        start = float(check_loss(objective(module), constant=True))
     module.load_state_dict(before)
     values, diverges = [], []
     for rate in rates:
@@ -285,3 +298,10 @@ def learning_rate_scan(
     )
     best = rates[gains.index(most)] if most > 0 else None
     return LearningRateScan(rates, tuple(values), verdicts, start, best)
+
+
+def _check(module: Any, objective: Any, steps: Any) -> None:
+    trained(module)
+    if not callable(objective):
+        fail("objective", "be a function of the module", f"is {objective!r}")
+    check_count("steps", steps)

@@ -1,6 +1,7 @@
 """Waveforms: their values, their gradients, their life as modules, their fits."""
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -538,7 +539,7 @@ ARGS = {"ampl": 1.0, "centre": 5.0, "fwhm": 1.0}
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: GaussianBasis(TIME, 0, (0.0, 1.0)), r"`count` must be at least 1, but is 0"),
+        (lambda: GaussianBasis(TIME, 0, (0.0, 1.0)), r"`count` must be an integer of at least 1, but is 0"),
         (lambda: GaussianBasis(TIME, 3, (2.0, 1.0)), r"`window` must have its start before its end"),
         (lambda: GaussianBasis(TIME, 3, (0.0, 1.0), 0.0), r"`width` must be positive, but is 0"),
         (lambda: GaussianBasis(TIME, 1, (1.0, 1.0)), r"`width` must be positive, but is None"),
@@ -546,16 +547,16 @@ ARGS = {"ampl": 1.0, "centre": 5.0, "fwhm": 1.0}
         (lambda: GaussianBasis(TIME[None], 3, (0.0, 1.0)), r"`time` must be a tensor of shape \(time,\)"),
         (lambda: GaussianBasis([0.0, 1.0], 3, (0.0, 1.0)), r"`time` must be a tensor of shape \(time,\)"),
         (lambda: LinearBasis(TIME, torch.ones(2, 5)), r"`functions` must have shape \(count, time\) = \(count, 201\)"),
-        (lambda: BSpline(TIME, 3, ALL), r"`count` must be at least 4, but is 3"),
-        (lambda: BSpline(TIME, 3, ALL, degree=0), r"`degree` must be at least 1, but is 0"),
+        (lambda: BSpline(TIME, 3, ALL), r"`count` must be an integer of at least 4, but is 3"),
+        (lambda: BSpline(TIME, 3, ALL, degree=0), r"`degree` must be an integer of at least 1, but is 0"),
         (lambda: BSpline(TIME, 9, (1.0, 1.0)), r"`window` must have its start before its end, but is \(1, 1\)"),
-        (lambda: Fourier(TIME, -1, ALL), r"`harmonics` must be at least 0, but is -1"),
+        (lambda: Fourier(TIME, -1, ALL), r"`harmonics` must be an integer of at least 0, but is -1"),
         (lambda: Sinc(TIME, 0.0, ALL), r"`bandwidth` must be positive, but is 0"),
         (lambda: PiecewiseConstant(TIME, 3, ALL, rise=0.0), r"`rise` must be positive, but is 0"),
         (lambda: Sampled(TIME, torch.ones(5)), r"`samples` must have shape \(\*batch, sample\) with 201 samples, but"),
         (lambda: Sampled(TIME, torch.ones(2), at=torch.tensor([1.0, 0.0])), r"`at` must be increasing times"),
-        (lambda: Neural(TIME, ALL, frequencies=0), r"`frequencies` must be at least 1, but is 0"),
-        (lambda: Neural(TIME, ALL, hidden=(0,)), r"`hidden` must be at least 1, but is 0"),
+        (lambda: Neural(TIME, ALL, frequencies=0), r"`frequencies` must be an integer of at least 1, but is 0"),
+        (lambda: Neural(TIME, ALL, hidden=(0,)), r"`hidden` must be an integer of at least 1, but is 0"),
         (lambda: Pulse(TIME, "square", {"ampl": 1.0, "on": 1.0, "off": 2.0}), r"`envelope` must be a smooth pulse"),
         (lambda: Pulse(TIME, "gauss", ARGS), r'`envelope` must be one of .*, but is "gauss" \(did you mean'),
         (lambda: Pulse(TIME, "sech", ARGS | {"n_pi": 1.0}), r"`args` must have one of `ampl` and `n_pi`, but has both"),
@@ -584,5 +585,24 @@ ARGS = {"ampl": 1.0, "centre": 5.0, "fwhm": 1.0}
     ],
 )  # fmt: skip
 def test_refusals(make, text):
+    with pytest.raises(ProblemError, match=text):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: GaussianBasis(TIME, 2.5, ALL), "`count` must be an integer"),
+        (lambda: GaussianBasis(TIME, 3, (0.0, math.inf)), "`window` must be two finite times"),
+        (lambda: GaussianBasis(TIME * math.nan, 3, ALL), "`time` must be finite"),
+        (lambda: GaussianBasis(TIME, 3, ALL, coefficients=[math.nan] * 3), "`coefficients` must be finite"),
+        (lambda: Bounded(3, 0.0, 1.0), "`waveform` must be a waveform"),
+        (lambda: Bounded(GaussianBasis(TIME, 3, ALL, complex=True), 0.0, 1.0)(), "`waveform` must be real"),
+        (lambda: gate(TIME, off=math.nan, rise=0.1), "`on` must be a time or times"),
+        (lambda: Neural(TIME, ALL, seed=-1), "`seed` must be an integer"),
+        (lambda: GaussianBasis(TIME, 3, ALL).fit_to(torch.full((len(TIME),), 1e200, dtype=torch.float64)), "`target`"),
+    ],
+)
+def test_more_arguments_that_are_none(make, text):
     with pytest.raises(ProblemError, match=text):
         make()

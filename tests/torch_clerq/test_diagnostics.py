@@ -542,3 +542,27 @@ def test_growth():
     assert lost.horizon == -1
     assert Growth().factor == 1
     assert not Growth().diverges
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_on_inside_a_check(mode):
+    with mode():
+        assert check_gradients(lambda x: (x**2).sum(), torch.ones(3)).ok
+
+
+def test_functions_that_write_into_their_arguments():
+    x = torch.ones(3)
+    assert check_gradients(lambda x: x.mul_(2).square().sum(), x).ok
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_random_numbers_of_numpy_are_repeated():
+    assert check_gradients(lambda x: (x * float(np.random.normal())).square().sum(), torch.ones(3)).ok
+
+
+@pytest.mark.parametrize(
+    ("options", "text"), [({"scale": "x"}, "`scale`"), ({"rtol": -1}, "`rtol`"), ({"seed": 1.5}, "`seed`")]
+)
+def test_options_of_a_check_that_are_none(options, text):
+    with pytest.raises(ProblemError, match=text):
+        check_gradients(lambda x: x.sum(), torch.ones(3), **options)

@@ -430,3 +430,39 @@ def test_a_voigt_profile_is_fitted_in_its_closed_form():
     found = infer(line, lambda line: transmission(line) - data, sigma=0.002)
     for name, truth in names.items():
         assert abs(found.parameters[name] - truth) < 4 * found.standard_errors[name] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("residuals", "options", "text"),
+    [
+        (lambda m: 1e200 * m.weight, {}, "`residuals` must be of a size whose squares are numbers"),
+        (lambda m: 1e-200 * m.weight, {}, "`residuals` must be of a size whose squares are numbers"),
+        (lambda m: m.weight, {"sigma": "x"}, "`sigma` must be positive"),
+        (lambda m: m.weight, {"sigma": 1j}, "`sigma` must be positive"),
+        (lambda m: m.weight, {"priors": 3}, "`priors` must be a dict"),
+    ],
+)
+def test_residuals_and_options_that_are_none(residuals, options, text):
+    with pytest.raises(ProblemError, match=text):
+        infer(nn.Linear(1, 1, bias=False).double(), residuals, **options)
+
+
+def test_random_residuals_are_the_same_at_each_call():
+    module = nn.Linear(1, 1, bias=False).double()
+    found = infer(module, lambda m: m.weight.expand(9, 1) - torch.randn(9, 1, dtype=torch.float64))
+    assert found.standard_errors["weight"] == pytest.approx(1 / 3)
+
+
+def test_an_error_on_the_way_leaves_the_best():
+    module, calls = nn.Linear(1, 1, bias=False).double(), []
+
+    def residuals(m):
+        calls.append(None)
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        return m.weight**3 - 1
+
+    nn.init.constant_(module.weight, 3.0)
+    with pytest.raises(KeyboardInterrupt):
+        infer(module, residuals)
+    assert abs(module.weight.item()) < 3.0

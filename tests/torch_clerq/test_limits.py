@@ -35,3 +35,10 @@ def test_optical_depth_is_that_of_the_density():
     moving = two_level(velocity_classes={"thermal_delta_min": -1, "thermal_delta_max": 1, "thermal_delta_steps": 2,
                                          "thermal_width": 0.5})  # fmt: skip
     assert optical_depth(moving) is None
+
+
+def test_deep_media_take_more_nodes():
+    assert memory_limit(1e5) == pytest.approx(0.9996133926, abs=1e-9)
+    for depth in (float("nan"), float("inf"), "x", 1e7):
+        with pytest.raises(ProblemError, match="`optical_depth` must be positive, and at most 1e"):
+            memory_limit(depth)

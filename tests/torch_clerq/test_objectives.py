@@ -350,3 +350,25 @@ STORAGE = {"path": COARSE[:2], "coupled_levels": (0, 1)}
 def test_refusals(call, text):
     with pytest.raises(ProblemError, match=text):
         call()
+
+
+def test_grids_that_a_transform_or_an_integral_cannot_use():
+    time = torch.linspace(0.0, 1.0, 9)
+    pulse, bent = torch.ones(9), time**2
+    for call in (lambda: bandwidth_penalty(pulse, bent, 1.0), lambda: spectral_overlap(pulse, pulse, bent)):
+        with pytest.raises(ProblemError, match="`time` must be a uniform grid"):
+            call()
+    with pytest.raises(ProblemError, match="`time` must be increasing"):
+        log_energy(pulse, time.flip(0))
+    with pytest.raises(ProblemError, match="`field` must be the index of one of 1"):
+        transmission(torch.ones(1, 2, 9), time, field=1)
+    with pytest.raises(ProblemError, match="`field` must have shape"):
+        log_energy(torch.ones(3), time)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-42])
+def test_no_slope_of_darkness(size):
+    time = torch.linspace(0.0, 1.0, 9)
+    field = torch.full((9,), size, requires_grad=True)
+    value = log_pulse_infidelity(field, torch.ones(9), time, global_phase=True) + log_energy(field, time)
+    assert torch.autograd.grad(value, field)[0].isfinite().all()

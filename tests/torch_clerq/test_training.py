@@ -342,9 +342,9 @@ def test_checkpoints_that_are_none(tmp_path):
         fit(Point(3.0), bowl, checkpoint=path, **QUIET)
     path.unlink()
     fit(Point(3.0), bowl, checkpoint=path, steps=1, **QUIET)
-    with pytest.raises(ProblemError, match=r"of this module and optimiser, but .* another one \(Adam\)"):
+    with pytest.raises(ProblemError, match=r"of this fit, but .* another `(module|optimizer)`"):
         fit(Point(3.0, 1.0), bowl, checkpoint=path, steps=1, **QUIET)
-    with pytest.raises(ProblemError, match=r"of this module and optimiser, but .* another one \(Adam\)"):
+    with pytest.raises(ProblemError, match=r"of this fit, but .* another `(module|optimizer)`"):
         fit(Point(3.0), bowl, checkpoint=path, steps=1, optimizer="lbfgs", **QUIET)
     with pytest.raises(ProblemError, match="`checkpoint` must lie in a folder that exists"):
         fit(Point(3.0), bowl, checkpoint=tmp_path / "no" / "run.pt", **QUIET)
@@ -390,8 +390,12 @@ def test_a_callback_or_a_disk_that_fails_leaves_the_best(tmp_path, monkeypatch):
     assert "The module holds the best parameters of the 1 steps" in caught.value.__notes__[0]
     assert point.x.item() == 3.0
 
-    def full(*_):
-        raise OSError("No space left on device")
+    writes = itertools.count()
+
+    def full(*arguments):
+        if next(writes):
+            raise OSError("No space left on device")
+        write(*arguments)
 
     monkeypatch.setattr("torch_clerq.checkpoint.write", full)
     with pytest.raises(OSError, match="No space") as trouble:
@@ -440,6 +444,15 @@ def test_a_course_that_does_not_part_is_left_alone():
     alone = fit(network, loss, steps=20, optimizer="adam", learning_rate=2e-2, guard=False, **QUIET)
     assert watched.history.values == alone.history.values
     assert watched.diverging is None
+
+
+def test_one_hard_batch_is_no_divergence():
+    loss = lambda point, batch: (point.x - batch).square().sum()  # noqa: E731
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(Point(3.0), loss, steps=30, optimizer="sgd", learning_rate=0.01, batches=[3.0, 3.01, 9.0, 3.0], **QUIET)
+    with pytest.warns(DivergenceWarning, match="has grown from"):
+        fit(Point(3.1), loss, steps=60, optimizer="sgd", learning_rate=1.5, batches=[3.0, 3.0, 3.0], **QUIET)
 
 
 def test_the_guard_needs_no_copy_and_no_argument():
@@ -600,3 +613,99 @@ def test_refusals(arguments, options, text):
 def test_refusals_of_the_scan():
     with pytest.raises(ProblemError, match="`learning_rates` must be positive numbers, at least one, but is \\(0"):
         learning_rate_scan(Point(1.0), bowl, learning_rates=(0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"steps": None}, "`steps` must be an integer"),
+        ({"learning_rate": "x"}, "`learning_rate` must be positive, but is 'x'"),
+        ({"max_grad_norm": "x"}, "`max_grad_norm` must be positive"),
+        ({"target": math.nan}, "`target` must be a number"),
+        ({"batches": 3}, "`batches` must be what a loop can run over"),
+        ({"callbacks": [3]}, "`callbacks` must be functions"),
+        ({"progress": None}, "`progress` must be True"),
+        ({"checkpoint": 3}, "`checkpoint` must be a path"),
+        ({"optimizer": "muon"}, "`optimizer` must suit the module's parameters"),
+        ({"scheduler": lambda optimizer: 3}, "`scheduler` must return a scheduler"),
+        ({"scheduler": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=2)}, "`scheduler` must last"),
+    ],
+)
+def test_more_options_that_are_none(options, text):
+    with pytest.raises(ProblemError, match=text):
+        fit(Point(3.0), bowl, **({"steps": 5} | QUIET | options))
+
+
+@pytest.mark.parametrize(
+    ("module", "objective", "text"),
+    [
+        (nn.LazyLinear(2), bowl, "`weight` has none yet"),
+        (Point(), bowl, "must have a parameter that requires a gradient"),
+        (Point(math.nan), bowl, "must have finite parameters"),
+        (Point(3.0), lambda point: 2 * torch.ones((), requires_grad=True), "does not depend on any parameter"),
+    ],
+)
+def test_modules_and_objectives_that_cannot_be_trained(module, objective, text):
+    with pytest.raises(ProblemError, match=text):
+        fit(module, objective, steps=2, **QUIET)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_on_inside_a_fit(mode):
+    point = Point(3.0)
+    with mode():
+        found = fit(point, bowl, steps=3, **QUIET)
+        learning_rate_scan(point, bowl, steps=2, learning_rates=(0.1,))
+    assert found.value < 4.0
+
+
+def test_a_checkpoint_of_another_fit(tmp_path):
+    path = tmp_path / "run.pt"
+    options = {"steps": 4, "checkpoint": path, "scheduler": "cosine"} | QUIET
+    fit(Point(3.0), bowl, **options)
+    for module, change, part in (
+        (Point(3.0, dtype=torch.float32), {}, "module"),
+        (Point(3.0), {"learning_rate": 0.5}, "optimizer"),
+        (Point(3.0), {"steps": 6}, "scheduler"),
+        (Point(3.0), {"scheduler": None}, "scheduler"),
+    ):
+        with pytest.raises(ProblemError, match=f"of one with another `{part}`"):
+            fit(module, bowl, **(options | change))
+    with pytest.raises(ProblemError, match="`batches`"):
+        fit(Point(3.0), lambda point, batch: bowl(point), **(options | {"batches": [1]}))
+
+
+def test_what_a_checkpoint_cannot_hold_is_said_before_the_first_step(tmp_path):
+    class Odd(Point):
+        def get_extra_state(self):
+            return np.zeros(3)
+
+        def set_extra_state(self, state):
+            pass
+
+    path = tmp_path / "run.pt"
+    with pytest.raises(ProblemError, match="`module` must have a state of tensors"):
+        fit(Odd(3.0), bowl, checkpoint=path, **QUIET)
+    assert not path.exists()
+    with pytest.raises(ProblemError, match="`checkpoint` must be a file that can be written"):
+        fit(Point(3.0), bowl, checkpoint=tmp_path / ("x" * 250), **QUIET)
+
+
+def test_an_error_after_the_last_step_leaves_the_best():
+    calls = itertools.count()
+
+    def fails_at_the_end(point):
+        if next(calls) == 3:
+            raise ValueError("the end")
+        return bowl(point)
+
+    point = Point(3.0)
+    with pytest.raises(ValueError, match="the end") as caught:
+        fit(point, fails_at_the_end, steps=3, guard=False, learning_rate=0.1, **QUIET)
+    assert point.x.item() == pytest.approx(2.8, abs=1e-3)
+    assert "best parameters" in caught.value.__notes__[0]
+
+
+def test_the_guard_follows_a_scheduler_of_momenta():
+    schedule = lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)  # noqa: E731
+    assert fit(Point(3.0), bowl, steps=8, scheduler=schedule, **QUIET).diverging is None

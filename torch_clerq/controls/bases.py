@@ -11,8 +11,9 @@ from torch import nn
 from jax_kernel.parameters import fail
 
 from ..analysis import interpolate
+from ..checks import check_count, check_positive, check_time, check_window
 from ..functional import COMPLEX, to_tensor
-from .waveform import Waveform, check_count, check_positive, check_time, check_window, least_squares
+from .waveform import Waveform, least_squares
 
 RISE = 2 * 1.2815515655446004
 """Standard deviations in which the normal distribution rises from 10 % to 90 %."""
@@ -53,11 +54,15 @@ class LinearBasis(Waveform):
         functions = torch.as_tensor(functions).detach().to(time)
         if functions.ndim != 2 or functions.shape[1] != len(time):
             fail("functions", f"have shape (count, time) = (count, {len(time)})", f"has shape {tuple(functions.shape)}")
+        if not bool(functions.isfinite().all()):
+            fail("functions", "be finite", "have values that are not")
         count = len(functions)
         start = time.new_zeros(count) if coefficients is None else to_tensor("coefficients", coefficients).detach()
         if start.shape[-1:] != (count,):
             rule = f"have shape (*batch, count) with count = {count}"
             fail("coefficients", rule, f"has shape {tuple(start.shape)}")
+        if not bool(start.isfinite().all()):
+            fail("coefficients", "be finite", "have values that are not")
         self.register_buffer("functions", functions, persistent=False)
         dtype = COMPLEX[time.dtype] if complex or start.is_complex() else time.dtype
         self.coefficients = nn.Parameter(start.to(time.device, dtype, copy=True))
@@ -122,8 +127,7 @@ class GaussianBasis(_Windowed):
         count = check_count("count", count)
         first, last = check_window(window, point=count == 1)
         width = ((last - first) / (count - 1) if count > 1 else None) if width is None else width
-        if width is None or not width > 0:
-            fail("width", "be positive", f"is {width}")
+        width = check_positive("width", width)
         x = (_times(time) - np.linspace(first, last, count)[:, None]) / width
         super().__init__(time, np.exp(-(x**2) / 2), coefficients=coefficients, complex=complex)
         self.window, self.width = (first, last), float(width)

@@ -1,5 +1,6 @@
 """Waveforms made of several: sums, complex ones of two real ones, and the fields of a problem."""
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +10,7 @@ from torch import nn
 
 from jax_kernel.parameters import fail
 
-from .waveform import Waveform, start
+from .waveform import Waveform, check_waveform, start
 
 
 class Sum(Waveform):
@@ -59,11 +60,11 @@ class Polar(Waveform):
 
     def __init__(self, amplitude: nn.Module, phase: nn.Module):
         super().__init__()
-        self.amplitude, self.phase = amplitude, phase
+        self.amplitude, self.phase = check_waveform("amplitude", amplitude), check_waveform("phase", phase)
 
     def forward(self) -> torch.Tensor:
         """The waveform, cyclic, shape (*batch, time)."""
-        amplitude, phase = self.amplitude(), self.phase()
+        amplitude, phase = _real(amplitude=self.amplitude(), phase=self.phase())
         return torch.complex(amplitude * phase.cos(), amplitude * phase.sin())
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
@@ -104,11 +105,11 @@ class Quadratures(Waveform):
 
     def __init__(self, real: nn.Module, imag: nn.Module):
         super().__init__()
-        self.real, self.imag = real, imag
+        self.real, self.imag = check_waveform("real", real), check_waveform("imag", imag)
 
     def forward(self) -> torch.Tensor:
         """The waveform, in the unit of its parts, shape (*batch, time)."""
-        return torch.complex(*torch.broadcast_tensors(self.real(), self.imag()))
+        return torch.complex(*torch.broadcast_tensors(*_real(real=self.real(), imag=self.imag())))
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
         exact = start(self.real, target.real, weight)
@@ -162,8 +163,10 @@ class Fields(nn.Module):
 
     def __init__(self, waveforms: Mapping[str | int, nn.Module]):
         super().__init__()
+        if not isinstance(waveforms, Mapping):
+            fail("waveforms", "be a dict of waveforms by label or index", f"is {waveforms!r}")
         self.names = tuple(waveforms)
-        self.waveforms = nn.ModuleList(waveforms.values())
+        self.waveforms = _several(waveforms.values())
 
     def forward(self) -> dict[str | int, torch.Tensor]:
         """The waveforms by label or index, cyclic, each of shape (*batch, time)."""
@@ -171,7 +174,18 @@ class Fields(nn.Module):
 
 
 def _several(waveforms: Iterable[nn.Module]) -> nn.ModuleList:
-    several = nn.ModuleList(waveforms)
+    if not isinstance(waveforms, Iterable):
+        fail("waveforms", "be several waveforms", f"is {waveforms!r}")
+    several = nn.ModuleList(check_waveform("waveforms", waveform) for waveform in waveforms)
     if not len(several):
         fail("waveforms", "have at least one waveform", "is empty")
     return several
+
+
+def _real(**waveforms: torch.Tensor) -> list[torch.Tensor]:
+    """Real waveforms, in the wider of their precisions."""
+    for name, waveform in waveforms.items():
+        if waveform.is_complex():
+            fail(name, "be real", f"has dtype {waveform.dtype}")
+    kind = functools.reduce(torch.promote_types, (waveform.dtype for waveform in waveforms.values()))
+    return [waveform.to(kind) for waveform in waveforms.values()]

@@ -1,13 +1,17 @@
 """A waveform that a neural network draws."""
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import nn
 
-from .waveform import Waveform, check_count, check_time, check_window, least_squares
+from jax_kernel.parameters import fail
+
+from ..checks import check_count, check_time, check_window
+from .waveform import Waveform, least_squares
 
 
 class Neural(Waveform):
@@ -55,7 +59,11 @@ class Neural(Waveform):
         check_time(time)
         first, last = check_window(window)
         self.window, self.frequencies = (first, last), check_count("frequencies", frequencies)
+        check_count("seed", seed, 0)
+        if not isinstance(hidden, Iterable) or not isinstance(batch, Iterable):
+            fail("hidden", "be widths, and `batch` a shape", f"they are {hidden!r} and {batch!r}")
         self.hidden = tuple(check_count("hidden", width) for width in hidden)
+        batch = tuple(check_count("batch", size, 0) for size in batch)
         self.complex = complex
         phase = math.pi * (time.detach().double() - first) / (last - first)
         angles = phase[:, None] * torch.arange(1, frequencies + 1, dtype=torch.float64, device=time.device)

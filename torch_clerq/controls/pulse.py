@@ -12,10 +12,11 @@ from jax_kernel.parameters import fail
 from jax_kernel.reading import Keys, read_envelope
 
 from ..bridge import jax_function
+from ..checks import check_time
 from ..functional import COMPLEX, to_tensor
 from ..parametrisations import Parametrisation, Positive
 from ..parametrised import Parametrised
-from .waveform import Waveform, check_time, least_squares
+from .waveform import Waveform, least_squares
 
 WIDTHS = ("fwhm", "width")
 DEVIATION = {
@@ -73,7 +74,12 @@ class Pulse(Parametrised, Waveform):
         if envelope in pulses.EDGES:
             cure = "which has no gradient in them: take `ramp_onoff`, `PiecewiseConstant` or `Sampled`"
             fail("envelope", "be a smooth pulse", f'is "{envelope}", {cure}')
+        if not isinstance(args, Mapping):
+            fail("args", "be a dict of arguments by name", f"is {args!r}")
         values = {name: to_tensor(f"args.{name}", value).detach() for name, value in args.items()}
+        for name, value in values.items():
+            if not value.numel() or not bool(value.isfinite().all()):
+                fail(f"args.{name}", "be finite, one or more", f"is {value.tolist()}")
         lowest = {name: value.real.min().item() for name, value in values.items()}
         read_envelope(Keys({"envelope": envelope, "args": lowest}, "", ("envelope", "args")), "envelope", "args")
         for name, value in values.items():

@@ -10,11 +10,15 @@ from torch import nn
 
 from jax_kernel.parameters import fail
 
+from ..checks import check_count
 from ..functional import to_tensor
 from ..parametrised import ComplexModule
 
 LEAST = 1e-28
 """Mean square misfit at which a fit is at the rounding of float64."""
+
+LARGEST = 1e140
+"""Size of a target up to which the squares of it and of a waveform near it are finite."""
 
 ROUND = 100
 """Steps of L-BFGS before it takes a new unit of the misfit."""
@@ -31,6 +35,7 @@ class Waveform(ComplexModule, ABC):
     def forward(self) -> torch.Tensor:
         """The waveform, shape (*batch, time)."""
 
+    @torch.inference_mode(False)
     def fit_to(self, target: Any, *, steps: int = 500) -> torch.Tensor:
         """Set the parameters, in place, to those whose waveform is nearest to samples in the sense of least squares.
 
@@ -57,6 +62,7 @@ class Waveform(ComplexModule, ABC):
             >>> bool(waveform.fit_to(2 * torch.exp(-((time - 5) ** 2) / 8)) < 0.01)
             True
         """
+        check_count("steps", steps, 0)
         with torch.no_grad():
             own = self()
         target = self._checked(target, own)
@@ -98,6 +104,8 @@ class Waveform(ComplexModule, ABC):
             fail("target", "be real, as the waveform is", f"has dtype {target.dtype}")
         if not bool(target.isfinite().all()):
             fail("target", "be finite", "has values that are not")
+        if target.numel() and bool(target.abs().amax() > LARGEST):
+            fail("target", f"be below {LARGEST:g} in size, so that its squares are finite", "has larger values")
         return target.to(torch.complex128 if own.is_complex() else torch.float64).expand(own.shape)
 
 
@@ -198,36 +206,8 @@ def _polish(waveform: Waveform, target: torch.Tensor, steps: int) -> None:
             named[name].copy_(value * sizes[name])
 
 
-def check_time(time: Any, *, uniform: bool = False) -> torch.Tensor:
-    """Refuse what is not a time grid; for transforms, one that is not uniform."""
-    if not isinstance(time, torch.Tensor) or time.ndim != 1 or time.dtype not in (torch.float32, torch.float64):
-        kind = f"has shape {tuple(time.shape)} and {time.dtype}" if isinstance(time, torch.Tensor) else f"is {time!r}"
-        fail("time", "be a tensor of shape (time,), float32 or float64", kind)
-    if uniform:
-        steps = time.double().diff()
-        scale = time.double().abs().amax()
-        if len(time) < 2 or not bool((steps - steps.mean()).abs().amax() <= 8 * torch.finfo(time.dtype).eps * scale):
-            fail("time", "be a uniform grid of at least two times, as the Fourier transform needs it", "is not")
-    return time
-
-
-def check_window(window: tuple[float, float], *, point: bool = False) -> tuple[float, float]:
-    """Refuse a window that does not run from its start to its end."""
-    first, last = (float(edge) for edge in window)
-    if not (first < last or (point and first == last)):
-        fail("window", "have its start before its end", f"is ({first:g}, {last:g})")
-    return first, last
-
-
-def check_positive(name: str, value: float) -> float:
-    """Refuse a number that is not positive."""
-    if not value > 0:
-        fail(name, "be positive", f"is {value}")
-    return float(value)
-
-
-def check_count(name: str, value: int, least: int = 1) -> int:
-    """Refuse a number of things below the least one."""
-    if value < least:
-        fail(name, f"be at least {least}", f"is {value}")
-    return int(value)
+def check_waveform(name: str, waveform: Any) -> nn.Module:
+    """Refuse what is no module, of which a waveform is to be made."""
+    if not isinstance(waveform, nn.Module):
+        fail(name, "be a waveform, an nn.Module without inputs", f"is {waveform!r}")
+    return waveform

@@ -12,8 +12,9 @@ from torch import nn
 from jax_kernel.parameters import fail
 
 from ..analysis import energy
+from ..checks import check_number, check_positive, check_time
 from ..parametrisations import Interval
-from .waveform import Waveform, check_positive, check_time, start
+from .waveform import Waveform, check_waveform, start
 
 RISE = 2 * math.log(9)
 """Time in which the logistic function 1/(1 + exp(−t)) rises from 10 % to 90 %."""
@@ -51,7 +52,8 @@ def gate(
         >>> gate(torch.tensor([0.0, 2.0, 4.0, 6.0, 8.0]), on=(1.0, 5.0), off=(3.0, 7.0), rise=0.1).round().tolist()
         [0.0, 1.0, 0.0, 1.0, 0.0]
     """
-    check_positive("rise", rise)
+    rise = check_positive("rise", rise)
+    check_time(time)
     switches = sorted([(at, False) for at in _times(off)] + [(at, True) for at in _times(on)])
     for (early, was), (late, then) in pairwise(switches):
         if was == then or early == late:
@@ -72,7 +74,8 @@ def gate(
 def _times(switch: float | Iterable[float] | None) -> tuple[float, ...]:
     if switch is None:
         return ()
-    return tuple(float(at) for at in switch) if isinstance(switch, Iterable) else (float(switch),)
+    several = tuple(switch) if isinstance(switch, Iterable) and not isinstance(switch, str) else (switch,)
+    return tuple(check_number("on", at, "be a time or times, as `off`", lambda x: not math.isnan(x)) for at in several)
 
 
 class Gated(Waveform):
@@ -95,8 +98,10 @@ class Gated(Waveform):
 
     def __init__(self, waveform: nn.Module, factor: torch.Tensor):
         super().__init__()
-        self.waveform = waveform
-        self.register_buffer("factor", factor, persistent=False)
+        if not isinstance(factor, torch.Tensor) or factor.ndim != 1 or not bool(factor.isfinite().all()):
+            fail("factor", "be a finite tensor of shape (time,)", f"is {factor!r}")
+        self.waveform = check_waveform("waveform", waveform)
+        self.register_buffer("factor", factor.detach(), persistent=False)
 
     def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, in its own unit, shape (*batch, time)."""
@@ -141,7 +146,7 @@ class Bounded(Waveform):
         super().__init__()
         if (low is None, high is None) != (peak is not None,) * 2:
             fail("peak", "be given in place of `low` and `high`", f"they are {peak}, {low} and {high}")
-        self.waveform = waveform
+        self.waveform = check_waveform("waveform", waveform)
         self.interval = Interval(low, high) if low is not None and high is not None else None
         self.peak = None if peak is None else check_positive("peak", peak)
 
@@ -149,6 +154,8 @@ class Bounded(Waveform):
         """The waveform, cyclic, shape (*batch, time)."""
         waveform = self.waveform(*coefficients)
         if self.interval is not None:
+            if waveform.is_complex():
+                fail("waveform", "be real between `low` and `high` (take `peak`)", f"has dtype {waveform.dtype}")
             return self.interval.physical(waveform)
         ratio = waveform / self.peak
         size = ratio.detach().abs().clamp(min=1)  # divided out, since squares overflow
@@ -200,7 +207,7 @@ class UnitEnergy(Waveform):
 
     def __init__(self, waveform: nn.Module, time: torch.Tensor, energy: float = 1.0):
         super().__init__()
-        self.waveform, self.energy = waveform, check_positive("energy", energy)
+        self.waveform, self.energy = check_waveform("waveform", waveform), check_positive("energy", energy)
         self.register_buffer("time", check_time(time), persistent=False)
 
     def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
@@ -252,7 +259,7 @@ class BandLimited(Waveform):
     def __init__(self, waveform: nn.Module, time: torch.Tensor, bandwidth: float, *, roll_off: float = 0.25):
         super().__init__()
         check_time(time, uniform=True)
-        self.waveform, self.bandwidth = waveform, check_positive("bandwidth", bandwidth)
+        self.waveform, self.bandwidth = check_waveform("waveform", waveform), check_positive("bandwidth", bandwidth)
         self.roll_off = check_positive("roll_off", roll_off)
         if roll_off > 1:
             fail("roll_off", "be at most 1", f"is {roll_off}")
@@ -305,9 +312,11 @@ class TimeSymmetric(Waveform):
         super().__init__()
         ends = check_time(time).detach().double()
         sums = ends + ends.flip(0)
-        if not bool((sums - sums.mean()).abs().amax() <= 16 * torch.finfo(time.dtype).eps * ends.abs().amax()):
+        if not len(time) or not bool(
+            (sums - sums.mean()).abs().amax() <= 16 * torch.finfo(time.dtype).eps * ends.abs().amax()
+        ):
             fail("time", "be symmetric about its middle", "is not")
-        self.waveform = waveform
+        self.waveform = check_waveform("waveform", waveform)
 
     def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, in its own unit, shape (*batch, time)."""

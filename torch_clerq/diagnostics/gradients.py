@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from jax_kernel.parameters import fail
+
+from ..checks import check_count, check_number, check_positive
 from . import ladder, rounding
 from .op_by_op import JitRow, compare_layers
 from .report import GradientReport, GradientRow, Verdict
@@ -18,6 +21,8 @@ AMPLIFIED = 1e4
 """Amplification of relative errors above which a gradient counts as ill-conditioned: four digits are gone."""
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def check_gradients(
     module_or_function: nn.Module | Callable[..., Any],
     objective: Any = None,
@@ -63,8 +68,14 @@ def check_gradients(
         >>> check_gradients(stable.one_minus_cos_over_square, x).ok
         True
     """
+    scale = check_number("scale", scale, "be a positive number", lambda number: 0 < number < math.inf)
+    if rtol is not None:
+        rtol = check_positive("rtol", rtol)
+    check_count("seed", seed, 0)
+    if compiler is not None and not callable(compiler):
+        fail("compiler", "be a function of a function, such as torch.compile", f"is {compiler!r}")
     with target_of(module_or_function, objective, inputs) as target:
-        check = _Check(target, float(scale), rtol, seed)
+        check = _Check(target, scale, rtol, seed)
         layers: list[JitRow] = []
         remarks: list[str] = []
         if isinstance(module_or_function, nn.Module):
@@ -94,12 +105,17 @@ def _size(tensor: torch.Tensor) -> float:
 
 
 def _norm(tensor: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor.detach()))
+    """The Euclidean norm, also where squares underflow or overflow."""
+    size = _size(tensor)
+    if not 0 < size < math.inf:
+        return size
+    wide = tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+    return size * float(torch.linalg.vector_norm(wide / size))
 
 
 def _dot(a: torch.Tensor, b: torch.Tensor) -> float:
     """How much a value with gradient a changes along b."""
-    return float((a.conj() * b).real.sum())
+    return float((a.conj().to(torch.complex128) * b).real.sum())
 
 
 class _Check:
@@ -141,7 +157,7 @@ class _Check:
             value = self.target.number([t + s for t, s in zip(self.target.tensors, shifts, strict=True)])
             expected = sum(_dot(g, s) for g, s in zip(self.gradients, shifts, strict=True))
             moved.append(value - self.value - (expected if math.isfinite(expected) else 0.0))
-        return float(np.sqrt(np.mean(np.square(moved)))) if np.all(np.isfinite(moved)) else math.inf
+        return rounding.rms(moved)
 
     def _other_precision(self) -> list[torch.Tensor] | None:
         """The gradients in the other precision, or None where the function has its own."""

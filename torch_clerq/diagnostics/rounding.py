@@ -181,10 +181,13 @@ def spread(
             other, others = differentiate()
         values.append(float(other) - float(value))
         norms.append([float(torch.linalg.vector_norm(a - b)) for a, b in zip(others, gradients, strict=True)])
-    return Spread(_rms(values), tuple(_rms(column) for column in zip(*norms, strict=True)))
+    return Spread(rms(values), tuple(rms(column) for column in zip(*norms, strict=True)))
 
 
-def _rms(values) -> float:
+def rms(values) -> float:
     """Root mean square, inf where one is not finite."""
-    values = np.asarray(values, float)
-    return float(np.sqrt(np.mean(values**2))) if np.all(np.isfinite(values)) else math.inf
+    values = np.abs(np.asarray(values, float))
+    size = float(np.max(values, initial=0.0))
+    if not np.all(np.isfinite(values)):
+        return math.inf
+    return size * float(np.sqrt(np.mean((values / size) ** 2))) if size > 0 else 0.0

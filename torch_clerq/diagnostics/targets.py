@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd import forward_ad
+from torch.nn.parameter import is_lazy
 
 from jax_kernel.errors import ProblemError
+from jax_kernel.parameters import fail
 
+from ..checkpoint import random_states, set_random_states
 from ..flat import Holder
 from ..layers import propagators
 
@@ -42,7 +45,7 @@ class Target:
     ):
         self.names, self.function = names, function
         self.tensors = [t.detach().clone() for t in tensors]
-        self.random = torch.random.get_rng_state()
+        self.random = random_states()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -52,10 +55,10 @@ class Target:
 
     def value(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """The scalar at tensors, with the random numbers of the first call."""
-        torch.random.set_rng_state(self.random)
+        set_random_states(self.random)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            value = self.function(tensors)
+            value = self.function([t.clone() for t in tensors])  # which it may write into
         if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.dtype in FLOATS):
             what = f"a tensor {value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else value
             raise ProblemError(
@@ -121,8 +124,7 @@ def target_of(what: Any, objective: Any, inputs: Sequence[Any]) -> Iterator[Targ
         ProblemError: an argument breaks a rule.
     """
     with ExitStack() as stack:
-        random = torch.random.get_rng_state()
-        stack.callback(torch.random.set_rng_state, random)
+        stack.callback(set_random_states, random_states())
         if isinstance(what, nn.Module) and not (objective is None or isinstance(objective, torch.Tensor)):
             yield _of_module(what, objective, inputs, stack)
         else:
@@ -133,6 +135,8 @@ def _of_module(module: nn.Module, objective: Any, inputs: Sequence[Any], stack: 
     if not callable(objective):
         raise ProblemError(f"Argument `objective` must be a function of the module, but is {objective!r}.")
     holder = Holder(module)
+    if any(is_lazy(p) for p in module.parameters()):
+        fail("module_or_function", "have shapes for all its parameters", "has lazy ones: call it once before")
     trained = [(name, p) for name, p in holder.named_parameters() if p.requires_grad and p.dtype.to_real() in FLOATS]
     if not trained:
         raise ProblemError(

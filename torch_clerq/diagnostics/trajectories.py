@@ -14,6 +14,7 @@ from torch import nn
 
 from jax_kernel.errors import ProblemError
 
+from ..checks import check_count, check_positive
 from .growth import Growth, one_ulp
 from .targets import target_of
 
@@ -87,6 +88,8 @@ class TrajectoryReport:
         return "\n".join([*lines, text])
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def compare_jit(
     fn: Callable[..., Any],
     *args: Any,
@@ -125,8 +128,8 @@ def compare_jit(
     """
     if not args:
         raise ProblemError("Argument `args` must hold the parameters, or a module's objective, but is empty.")
-    if not (isinstance(steps, int) and steps >= 1):
-        raise ProblemError(f"Argument `steps` must be an integer of at least 1, but is {steps!r}.")
+    check_count("steps", steps)
+    learning_rate = check_positive("learning_rate", learning_rate)
     if isinstance(fn, nn.Module):
         if compiled is not None:
             raise ProblemError(
