@@ -19,7 +19,7 @@ def test_limits_of_light_storage(depth, storage, backward, forward):
 
 
 def test_limit_refuses_nonsense():
-    with pytest.raises(ProblemError, match="`optical_depth` must be positive, but is 0"):
+    with pytest.raises(ProblemError, match=r"`optical_depth` must be positive, and at most 1e\+06, but is 0"):
         memory_limit(0)
     with pytest.raises(ProblemError, match="`retrieval` must be one of forward, backward, none, but is 'up'"):
         memory_limit(1, "up")
