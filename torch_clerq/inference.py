@@ -5,6 +5,7 @@ import math
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from jax_kernel.parameters import fail, suggestion
 
 from .checks import check_count, check_number
 from .flat import FlatParameters
-from .layers import trained, twice_the_resolution
+from .layers import refining, search_on, trained, twice_the_resolution
 
 COLLINEAR = 1e3
 """Condition number of JᵀJ above which two parameters are named that are hard to tell apart: an index of 30 of D. A.
@@ -28,6 +29,9 @@ Belsley, E. Kuh and R. E. Welsch, Regression Diagnostics (Wiley, 1980), section 
 
 UNCONVERGED = 0.1
 """Distance from the minimum of the linearised problem, in standard errors, above which a solution is warned of."""
+
+REFINEMENTS = 3
+"""Solutions at most, each from the last one, while layers that search their own resolution have outgrown it."""
 
 SHIFTED = 0.1
 """What twice the resolution may move a parameter by, in standard errors, without a warning."""
@@ -299,10 +303,16 @@ def infer(
     flat = FlatParameters(module)
     system = _System(flat, residuals, sigma, _read_priors(flat, priors, sigma))
     try:
-        solved = least_squares(
-            system.values, flat.raw().numpy(), jac=system.jacobian, x_scale="jac",
-            ftol=tolerance, xtol=tolerance, gtol=1e-15, max_nfev=max_evaluations,
-        )  # fmt: skip
+        start = flat.raw().numpy()
+        for _ in range(REFINEMENTS):
+            with refining(flat.holder):
+                solved = least_squares(
+                    system.values, start, jac=system.jacobian, x_scale="jac",
+                    ftol=tolerance, xtol=tolerance, gtol=1e-15, max_nfev=max_evaluations,
+                )  # fmt: skip
+            start = solved.x
+            if not search_on(flat.holder, partial(system.values, start)):
+                break
     except BaseException as error:
         if system.best_x is not None:
             flat.store(system.best_x)
@@ -530,7 +540,7 @@ def _combinations(
     found = []
     for column in basis.T:
         column = column / np.max(np.abs(column))
-        named = sorted((k for k in range(len(names)) if abs(column[k]) > 1e-3), key=lambda k: -abs(column[k]))
+        named = sorted((k for k in range(len(names)) if abs(column[k]) > 1e-2), key=lambda k: -abs(column[k]))
         column = column * np.sign(column[named[0]])
         parts = [f"{names[k]} {column[k]:+.3g}{' %' if values[k] else ''}" for k in named]
         found.append(" with ".join(parts) if len(parts) > 1 else names[named[0]])

@@ -1,6 +1,6 @@
 """The propagation layers within a module."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
@@ -49,3 +49,31 @@ def twice_the_resolution(module: nn.Module) -> Iterator[list[Resolution | MarchR
     finally:
         for layer, at in kept:
             layer.resolution = at
+
+
+@contextmanager
+def refining(module: nn.Module) -> Iterator[list[TorchPropagator]]:
+    """Inside, layers that search their own resolution need not warn that it is outgrown; yields them."""
+    searching = [layer for _, layer in propagators(module) if layer.resolved is not None]
+    for layer in searching:
+        layer.watch.cured = True
+    try:
+        yield searching
+    finally:
+        for layer in searching:
+            layer.watch.cured = False
+
+
+def search_on(module: nn.Module, evaluate: Callable[[], object]) -> bool:
+    """Evaluate, and let every layer that is above its tolerance there search on from what it found; whether any did."""
+    with refining(module) as searching:
+        for layer in searching:
+            layer.watch.outgrown, layer.watch.calls = False, 0
+        evaluate()
+        outgrown = [layer for layer in searching if layer.watch.outgrown]
+        for layer in outgrown:
+            layer.watch.outgrown = False
+            layer.search_again()
+        if outgrown:
+            evaluate()
+    return bool(outgrown)

@@ -335,17 +335,6 @@ class Loop:
 
     # Before and after
 
-    @contextlib.contextmanager
-    def refining(self) -> Iterator[None]:
-        """Inside, layers that search their own resolution need not warn that it is outgrown."""
-        for layer in self.searching:
-            layer.watch.cured = True
-        try:
-            yield
-        finally:
-            for layer in self.searching:
-                layer.watch.cured = False
-
     def at(self) -> Progress:
         history = self.history
         return Progress(
@@ -465,8 +454,26 @@ class Loop:
                 if next(self.iterator, self) is self:
                     fail("batches", f"be those of {path}, to go on within a pass", f"are fewer than {len(done)}")
             self.pass_values = done
+        elif self.step:
+            self._check_objective(path)
+            checkpoint.set_resolutions(self.module, content["resolutions"])  # and at which calls they look again
         checkpoint.set_random_states(content["random"])
         self.begin = clock.perf_counter()
+
+    def _check_objective(self, path: Path) -> None:
+        """Refuse to go on with another objective, which the best value so far says nothing of."""
+        now = copied(self.module)
+        self.restore()
+        first, second = math.nan, math.nan
+        with torch.no_grad(), contextlib.suppress(PropagationError):
+            first, second = (float(self.objective(self.module)) for _ in range(2))
+        self.module.load_state_dict(now)
+        scale = abs(self.best) + abs(self.best - self.history.values[0])
+        if first == second and abs(first - self.best) > 1e-6 * scale:  # else its values are random
+            raise ProblemError(
+                f"Argument `objective` must be the one that {path} was made with, but is {first:g} where that was "
+                f"{self.best:g}: move the file away to start anew."
+            )
 
 
 def make_optimizer(optimizer: OptimizerLike, parameters: list[nn.Parameter], learning_rate: float | None) -> Optimizer:

@@ -296,7 +296,16 @@ class Driven(nn.Module):
 
     def __init__(self, controls: nn.Module, propagator: TorchPropagator):
         super().__init__()
+        if not isinstance(controls, nn.Module) or isinstance(controls, TorchPropagator):
+            parameters.fail("controls", "be a module that returns pulses, such as `Fields`", f"is {controls!r}")
+        if not isinstance(propagator, TorchPropagator):
+            parameters.fail("propagator", "be a TorchPropagator", f"is {propagator!r}")
         self.controls, self.propagator = controls, propagator
+
+    @property
+    def time(self) -> torch.Tensor:
+        """The time grid of the layer, shape (time,)."""
+        return self.propagator.time
 
     def forward(self, **params: Any) -> torch.Tensor:
         """The fields of the layer, cyclic, shape (*batch, field, z, time); `params` as in `TorchPropagator.forward`."""

@@ -17,7 +17,7 @@ from jax_kernel.parameters import fail
 
 from .checkpoint import random_states, set_random_states
 from .checks import check_count, check_number, check_positive
-from .layers import trained
+from .layers import refining, trained
 from .loop import Diverged, History, Loop, Objective, OptimizerLike, Progress, SchedulerLike, check_loss, copied
 from .progress import Bar, interruptible
 
@@ -53,7 +53,7 @@ class Fit:
         count = len(self.history.values)
         verified = "" if self.verified is None else f", {self.verified:.6g} at twice the resolution"
         lines = [
-            f"Fit: {self.value:.6g} after {self.step} of {count} steps{verified}",
+            f"Fit: best {self.value:.6g} at step {self.step} of {count}{verified}",
             f"  stopped by {self.stopped}; {self.evaluations} evaluations, {self.seconds:.1f} s",
         ]
         return "\n".join(lines if self.diverging is None else [*lines, f"  {self.diverging}"])
@@ -113,7 +113,8 @@ def fit(
             `ResolutionWarning` where the difference is more than a hundredth of what the fit has gained. Not with
             `batches`.
         guard: whether to watch for a fit that runs away or has become chaotic, with a `DivergenceWarning`; see `Guard`.
-        progress: whether to show a bar with the time to come; or a function that says what to show of a value.
+        progress: whether to show a bar with the time to come; or a function that makes the text to show of the value
+            of a step, a number.
         callbacks: called with a `Progress` after each step; one that returns True ends the fit.
 
     Returns:
@@ -162,7 +163,7 @@ def fit(
     try:
         with (
             interruptible(promise) as interrupted,
-            loop.refining(),
+            refining(module),
             Bar(steps, describe, quiet=not progress, done=loop.step) as bar,
         ):
             while loop.step < steps and stopped == "steps":

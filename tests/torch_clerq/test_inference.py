@@ -466,3 +466,21 @@ def test_an_error_on_the_way_leaves_the_best():
     with pytest.raises(KeyboardInterrupt):
         infer(module, residuals)
     assert abs(module.weight.item()) < 3.0
+
+
+def test_a_resolution_that_was_found_at_a_poor_guess_is_searched_on():
+    pulse = {"ampl": 1.0, "centre": 0.0, "fwhm": 0.3}
+    problem = two_level(args=pulse, g=4.0, t_steps=80)
+    truth = TorchPropagator(problem, dtype=torch.float64)
+    with torch.no_grad():
+        seen = 1e3 * truth()[0, -1].real
+    seen = seen + 0.005 * torch.tensor(np.random.default_rng(0).normal(size=seen.shape))
+    names = {"interaction_strengths": Positive(), "decay_rates": Positive()}
+    layer = TorchPropagator(problem, trainable=names, dtype=torch.float64)
+    layer.interaction_strengths, layer.decay_rates = 0.2, 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResolutionWarning)
+        found = infer(layer, lambda layer: 1e3 * layer()[0, -1].real - seen, sigma=0.005)
+    for name, value in (("interaction_strengths", 4.0), ("decay_rates", 1.0)):
+        assert abs(found.parameters[name] - value) < 4 * found.standard_errors[name]
+    assert found.resolution_shift < 0.01

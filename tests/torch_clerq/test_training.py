@@ -331,6 +331,13 @@ def test_a_finished_checkpoint_is_the_result(tmp_path):
     assert len(longer.history.values) == 8
 
 
+def test_another_objective_does_not_go_on(tmp_path):
+    path = tmp_path / "run.pt"
+    fit(Point(3.0), bowl, checkpoint=path, steps=3, learning_rate=0.1, **QUIET)
+    with pytest.raises(ProblemError, match=r"`objective` must be the one that .* was made with, but is"):
+        fit(Point(3.0), lambda point: 2 * bowl(point), checkpoint=path, steps=5, learning_rate=0.1, **QUIET)
+
+
 def test_checkpoints_that_are_none(tmp_path):
     path = tmp_path / "run.pt"
     path.write_bytes(b"not a checkpoint")

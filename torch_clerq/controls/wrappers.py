@@ -11,6 +11,7 @@ from torch import nn
 
 from jax_kernel.parameters import fail
 
+from .. import bridge
 from ..analysis import energy
 from ..checks import check_number, check_positive, check_time
 from ..parametrisations import Interval
@@ -211,8 +212,11 @@ class UnitEnergy(Waveform):
         self.register_buffer("time", check_time(time), persistent=False)
 
     def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
-        """The waveform, cyclic, shape (*batch, time); 0, with gradient 0, where it is dark."""
+        """The waveform, cyclic, shape (*batch, time); raises ProblemError where it is dark."""
         waveform = self.waveform(*coefficients)
+        if bridge.has_values(waveform) and not bool((waveform.detach() != 0).any(-1).all()):
+            rule = "not be dark everywhere, since no factor gives it an energy (the coefficients of a basis start at 0)"
+            fail("waveform", rule, "is 0: give it other `coefficients` to start from")
         tiny = torch.finfo(waveform.dtype).tiny
         waveform = waveform / waveform.detach().abs().amax(-1, keepdim=True).clamp(min=tiny)  # squares underflow
         return waveform * (self.energy / energy(waveform, self.time).clamp(min=tiny)).sqrt()[..., None]

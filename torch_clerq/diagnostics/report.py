@@ -116,7 +116,7 @@ class GradientReport:
         table: list[tuple[str, ...]] = [titles]
         for row in self.rows:
             numbers = (row.norm, row.forward, row.differences, row.floor, row.step, row.jit, row.precision)
-            name = row.name if len(row.name) <= 30 else f"…{row.name[-29:]}"
+            name = row.name if len(row.name) <= 32 else f"{row.name[:22]}…{row.name[-9:]}"
             verdict = row.verdict.name.lower().replace("_", " ")
             table.append((name, *map(_number, numbers), _number(row.amplification), verdict))
         widths = [max(len(line[i]) for line in table) for i in range(len(titles))]
