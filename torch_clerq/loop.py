@@ -22,10 +22,9 @@ from . import checkpoint
 from .checks import check_positive
 from .guard import Guard
 from .layers import propagators, trained, twice_the_resolution
+from .optimizers import OptimizerLike, SchedulerLike, make, make_optimizer
 
 Objective = Callable[..., torch.Tensor]
-OptimizerLike = str | Optimizer | Callable[..., Optimizer]
-SchedulerLike = str | Callable[[Optimizer], Any] | None
 
 SMALL_GRADIENT = 1e-3
 """Largest component below which a gradient is scaled to 1 for optimisers whose own thresholds would take it for 0."""
@@ -115,12 +114,11 @@ class Loop:
         decays = any(group.get("weight_decay") for group in self.optimizer.param_groups)
         adaptive = "eps" in self.optimizer.defaults and not decays
         self.scales = self.searches or adaptive
-        self.cosine = scheduler == "cosine"
-        if self.cosine:
+        if scheduler == "cosine":
             scheduler = lambda one: CosineAnnealingLR(one, T_max=self.steps)  # noqa: E731
         if scheduler is not None and not callable(scheduler):
             fail("scheduler", 'be "cosine" or a function of the optimiser', f"is {scheduler!r}")
-        self.scheduler = None if scheduler is None else _make("scheduler", scheduler, self.optimizer)
+        self.scheduler = None if scheduler is None else make("scheduler", scheduler, self.optimizer)
         if scheduler is not None and (not hasattr(self.scheduler, "step") or isinstance(self.scheduler, Optimizer)):
             fail("scheduler", "return a scheduler of torch", f"returned {self.scheduler!r}")
         lasts = f" over {self.steps} steps" if isinstance(self.scheduler, CosineAnnealingLR) else ""
@@ -434,8 +432,6 @@ class Loop:
         self.optimizer.load_state_dict(content["optimizer"])
         if self.scheduler is not None and content["scheduler"] is not None:
             self.scheduler.load_state_dict(content["scheduler"])
-            if isinstance(self.scheduler, CosineAnnealingLR) and self.cosine:
-                self.scheduler.T_max = self.steps  # which may have been raised
         self.history = History(**content["history"])
         self.step, self.evaluations, self.best_step, self.best, self.scale, self.earlier = content["numbers"]
         self.round, self.best_round = content["rounds"]
@@ -476,37 +472,6 @@ class Loop:
             )
 
 
-def make_optimizer(optimizer: OptimizerLike, parameters: list[nn.Parameter], learning_rate: float | None) -> Optimizer:
-    """The optimiser that a name, a class or a function of the parameters stands for, or the one that is given."""
-    if isinstance(optimizer, Optimizer):
-        if learning_rate is not None:
-            fail("learning_rate", "be absent where an optimiser is given that has its own", f"is {learning_rate:g}")
-        return optimizer
-    if learning_rate is not None:
-        learning_rate = check_positive("learning_rate", learning_rate)
-    if isinstance(optimizer, str):
-        known = {
-            name.lower(): one
-            for name, one in vars(torch.optim).items()
-            if isinstance(one, type) and issubclass(one, Optimizer) and one not in (Optimizer, torch.optim.SparseAdam)
-        }
-        if optimizer.lower() not in known:
-            fail("optimizer", f"be one of {', '.join(sorted(known))}, a class or a function", f'is "{optimizer}"')
-        optimizer = known[optimizer.lower()]
-    options: dict[str, Any] = {} if learning_rate is None else {"lr": learning_rate}
-    if optimizer is torch.optim.LBFGS:
-        options |= dict(max_iter=1, max_eval=25, tolerance_grad=0.0, tolerance_change=0.0, history_size=50)
-        options |= dict(line_search_fn="strong_wolfe")
-    if not callable(optimizer):
-        fail("optimizer", "be a name, a class, a function of the parameters or an optimiser", f"is {optimizer!r}")
-    if options and not isinstance(optimizer, type):
-        fail("learning_rate", "be set by the function that makes the optimiser", f"is {learning_rate:g}")
-    made = _make("optimizer", optimizer, parameters, **options)
-    if not isinstance(made, Optimizer):
-        fail("optimizer", "return a torch.optim.Optimizer", f"returned {made!r}")
-    return made
-
-
 def copied(module: nn.Module) -> dict[str, torch.Tensor]:
     """The state of a module, apart from it."""
     return {name: copy.deepcopy(value) for name, value in module.state_dict().items()}
@@ -514,14 +479,6 @@ def copied(module: nn.Module) -> dict[str, torch.Tensor]:
 
 def _same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
     return all(torch.equal(a, b.detach()) for a, b in zip(first, second, strict=True))
-
-
-def _make(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What a function or a class of the user makes of arguments that it may not be made for."""
-    try:
-        return function(*arguments, **options)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"Argument `{name}` must suit the module's parameters, but raised: {error}.") from error
 
 
 def check_loss(loss: Any, *, constant: bool = False) -> torch.Tensor:

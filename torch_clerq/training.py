@@ -18,7 +18,8 @@ from jax_kernel.parameters import fail
 from .checkpoint import random_states, set_random_states
 from .checks import check_count, check_number, check_positive
 from .layers import refining, trained
-from .loop import Diverged, History, Loop, Objective, OptimizerLike, Progress, SchedulerLike, check_loss, copied
+from .loop import Diverged, History, Loop, Objective, Progress, check_loss, copied
+from .optimizers import OptimizerLike, SchedulerLike
 from .progress import Bar, interruptible
 
 DECADES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
