@@ -603,3 +603,22 @@ def test_refusals(make, text):
 def test_more_arguments_that_are_none(make, text):
     with pytest.raises(ProblemError, match=text):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda one, other: Sum([one, other]), r"`waveforms\[1\]` must be on one time grid with `waveforms\[0\]`"),
+        (lambda one, other: Concat([one, other]), r"`waveforms\[1\]` must be on one time grid with `waveforms\[0\]`"),
+        (lambda one, other: Polar(one, other), "`phase` must be on one time grid with `amplitude`, of 201 times"),
+        (lambda one, other: Quadratures(one, other), "`imag` must be on one time grid with `real`, of 201 times"),
+        (
+            lambda one, other: Gated(one, torch.ones(7)),
+            "`factor` must be on one time grid with `waveform`, of 201 times",
+        ),
+        (lambda one, other: UnitEnergy(one, TIME[:7]), "`time` must be on one time grid with `waveform`, of 201 times"),
+    ],
+)
+def test_parts_on_different_grids_are_refused(make, text):
+    with pytest.raises(ProblemError, match=text):
+        make(basis(), basis(time=TIME[:100]))()

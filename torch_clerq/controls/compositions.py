@@ -10,7 +10,7 @@ from torch import nn
 
 from jax_kernel.parameters import fail
 
-from .waveform import Waveform, check_waveform, start
+from .waveform import Waveform, check_grids, check_waveform, start
 
 
 class Sum(Waveform):
@@ -33,8 +33,9 @@ class Sum(Waveform):
 
     def forward(self) -> torch.Tensor:
         """The waveform, in the unit of its parts, shape (*batch, time)."""
-        first, *rest = self.waveforms
-        return sum((waveform() for waveform in rest), first())
+        first, *rest = parts = [waveform() for waveform in self.waveforms]
+        check_grids(**{f"waveforms[{k}]": part for k, part in enumerate(parts)})
+        return sum(rest, first)
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
         for _ in range(3):  # each takes what the others leave
@@ -137,7 +138,9 @@ class Concat(Waveform):
 
     def forward(self) -> torch.Tensor:
         """The waveforms, cyclic, shape (*batch, field, time); complex where one is."""
-        return torch.stack(torch.broadcast_tensors(*(waveform() for waveform in self.waveforms)), -2)
+        parts = [waveform() for waveform in self.waveforms]
+        check_grids(**{f"waveforms[{k}]": part for k, part in enumerate(parts)})
+        return torch.stack(torch.broadcast_tensors(*parts), -2)
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
         targets = target.unbind(-2)
@@ -183,7 +186,8 @@ def _several(waveforms: Iterable[nn.Module]) -> nn.ModuleList:
 
 
 def _real(**waveforms: torch.Tensor) -> list[torch.Tensor]:
-    """Real waveforms, in the wider of their precisions."""
+    """Real waveforms on one grid, in the wider of their precisions."""
+    check_grids(**waveforms)
     for name, waveform in waveforms.items():
         if waveform.is_complex():
             fail(name, "be real", f"has dtype {waveform.dtype}")

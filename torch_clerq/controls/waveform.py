@@ -206,6 +206,15 @@ def _polish(waveform: Waveform, target: torch.Tensor, steps: int) -> None:
             named[name].copy_(value * sizes[name])
 
 
+def check_grids(**parts: torch.Tensor) -> None:
+    """Refuse waveforms, factors and times that are not of one length along their last axis."""
+    (first, one), *rest = parts.items()
+    for name, part in rest:
+        if part.shape[-1] != one.shape[-1]:
+            rule = f"be on one time grid with `{first}`, of {one.shape[-1]} times"
+            fail(name, rule, f"has {part.shape[-1]}: build both from one `time`")
+
+
 def check_waveform(name: str, waveform: Any) -> nn.Module:
     """Refuse what is no module, of which a waveform is to be made."""
     if not isinstance(waveform, nn.Module):

@@ -15,7 +15,7 @@ from .. import bridge
 from ..analysis import energy
 from ..checks import check_number, check_positive, check_time
 from ..parametrisations import Interval
-from .waveform import Waveform, check_waveform, start
+from .waveform import Waveform, check_grids, check_waveform, start
 
 RISE = 2 * math.log(9)
 """Time in which the logistic function 1/(1 + exp(−t)) rises from 10 % to 90 %."""
@@ -106,7 +106,9 @@ class Gated(Waveform):
 
     def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, in its own unit, shape (*batch, time)."""
-        return self.waveform(*coefficients) * self.factor
+        waveform = self.waveform(*coefficients)
+        check_grids(waveform=waveform, factor=self.factor)
+        return waveform * self.factor
 
     def _start(self, target: torch.Tensor, weight: torch.Tensor | None) -> bool:
         dark = self.factor.abs() < 1e-150  # its square underflows: nothing is known of the waveform there
@@ -214,6 +216,7 @@ class UnitEnergy(Waveform):
     def forward(self, *coefficients: torch.Tensor) -> torch.Tensor:
         """The waveform, cyclic, shape (*batch, time); raises ProblemError where it is dark."""
         waveform = self.waveform(*coefficients)
+        check_grids(waveform=waveform, time=self.time)
         if bridge.has_values(waveform) and not bool((waveform.detach() != 0).any(-1).all()):
             rule = "not be dark everywhere, since no factor gives it an energy (the coefficients of a basis start at 0)"
             fail("waveform", rule, "is 0: give it other `coefficients` to start from")
