@@ -27,7 +27,7 @@ from torch_clerq.controls import Fields, gate
 from torch_clerq.objectives import log_retrieval_efficiency
 
 from . import measure
-from .memory_designs import COUNTED, END, F64, OFF, ON, PROBE_ENERGY, RISE, TOL, control, probe, random
+from .memory_designs import COUNTED, END, F64, OFF, ON, PROBE_ENERGY, RISE, SYSTEM, TOL, control, probe, random
 from .tables import markdown
 
 DEPTH, STEPS, EVALUATIONS, LARGEST = 25.0, 40, 296, 3.0
@@ -44,15 +44,7 @@ def problem(width: float, slopes: list[float], finer: int = 1, classes: int = 11
     """The memory over velocity classes up to 2.2 thermal widths."""
     reach = 2.2 * width if classes == 11 else 3.0 * width
     return Problem.from_dict({
-        "system": {
-            "num_states": 3,
-            "decays": [{"rate": 1.0, "channels": [[0, 1], [2, 1]], "factors": [math.sqrt(0.5)] * 2}],
-            "fields": [
-                {"label": "probe", "coupled_levels": [[0, 1]]},
-                {"label": "control", "coupled_levels": [[2, 1]]},
-            ],
-            "level_doppler_slopes": slopes,
-        },
+        "system": SYSTEM | {"level_doppler_slopes": slopes},
         "velocity_classes": {"thermal_width": width, "thermal_delta_min": -reach, "thermal_delta_max": reach,
                              "thermal_delta_steps": classes - 1},
         "interaction_strengths": [strength(width)] * 2,

@@ -32,17 +32,18 @@ PROBE_ENERGY = 1e-6
 LARGEST_CONTROL = {10.0: 2.0, 25.0: 3.0, 50.0: 4.0}
 
 
+SYSTEM = {
+    "num_states": 3,
+    "decays": [{"rate": 1.0, "channels": [[0, 1], [2, 1]], "factors": [math.sqrt(0.5)] * 2}],
+    "fields": [{"label": "probe", "coupled_levels": [[0, 1]]}, {"label": "control", "coupled_levels": [[2, 1]]}],
+}
+"""A Λ system that decays to both of its lower levels alike."""
+
+
 def problem(depth: float, start: float, end: float, t_steps: int, z_steps: int) -> Problem:
     """A Λ medium of an optical depth of intensity, over a window of time."""
     return Problem.from_dict({
-        "system": {
-            "num_states": 3,
-            "decays": [{"rate": 1.0, "channels": [[0, 1], [2, 1]], "factors": [math.sqrt(0.5)] * 2}],
-            "fields": [
-                {"label": "probe", "coupled_levels": [[0, 1]]},
-                {"label": "control", "coupled_levels": [[2, 1]]},
-            ],
-        },
+        "system": SYSTEM,
         "interaction_strengths": [depth / 4] * 2, "t_min": start, "t_max": end, "t_steps": t_steps, "z_steps": z_steps,
     })  # fmt: skip
 
