@@ -180,27 +180,48 @@ def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False
     seen.solutions += 1
     if seen.solutions & (seen.solutions - 1):
         return
-    warned = seen.warned
+    if "grid" not in seen.warned and (text := coarse_time_grid(problem, fields)):
+        seen.warned.add("grid")
+        warn(text, WindowWarning)
+    if "edge" not in seen.warned and (text := cut_off(problem, fields, continued=continued)):
+        seen.warned.add("edge")
+        warn(text, WindowWarning)
+
+
+def coarse_time_grid(problem: Problem, fields: np.ndarray) -> str | None:
+    """What to say of a time grid that is too coarse for smooth light, with the remedy.
+
+    Args:
+        problem: what was solved.
+        fields: its finite fields, shape (*batch, field, z, time).
+    """
     inside = (t for f in problem.fields for t in pulses.jumps(f.envelope.name, dict(f.envelope.args)))
     smooth = not any(problem.t_min < t < problem.t_max for t in inside)  # no grid resolves a jump
-    if smooth and "grid" not in warned and (error := time_grid_error(fields)) > GRID_LIMIT:
-        warned.add("grid")
-        warn(
-            f"The time grid is too coarse for the light: every other time misses up to {100 * error:.0f} % of a field "
-            f"or of what the medium adds to it: raise `t_steps` from {problem.t_steps} to about "
-            f"{suggested_t_steps(fields)}.",
-            WindowWarning,
-        )
-    if "edge" in warned:
-        return
+    if not smooth or (error := time_grid_error(fields)) <= GRID_LIMIT:
+        return None
+    return (
+        f"The time grid is too coarse for the light: every other time misses up to {100 * error:.0f} % of a field "
+        f"or of what the medium adds to it: raise `t_steps` from {problem.t_steps} to about "
+        f"{suggested_t_steps(fields)}."
+    )
+
+
+def cut_off(problem: Problem, fields: np.ndarray, *, continued: bool = False, limit: float = EDGE_LIMIT) -> str | None:
+    """What to say of a time window that cuts light off, with the remedy.
+
+    Args:
+        problem: what was solved.
+        fields: its finite fields, shape (*batch, field, z, time).
+        continued: as in `warn_window`.
+        limit: change within the first or last 5 % of the window, of the field's peak, that is nothing to speak of.
+    """
     start, end = _edge_changes(fields)
-    cures = [("start", start, f"lower `t_min` below {problem.t_min:g}")] if start > EDGE_LIMIT and not continued else []
-    cures += [("end", end, f"raise `t_max` above {problem.t_max:g}")] if end > EDGE_LIMIT else []
-    if cures:
-        warned.add("edge")
-        where = " and ".join(f"the {side} ({100 * change:.0f} % of a field's peak)" for side, change, _ in cures)
-        warn(
-            f"The light still changes at {where} of the time window, which may cut a pulse off: "
-            f"{' and '.join(cure for _, _, cure in cures)}, with `t_steps` in proportion.",
-            WindowWarning,
-        )
+    cures = [("start", start, f"lower `t_min` below {problem.t_min:g}")] if start > limit and not continued else []
+    cures += [("end", end, f"raise `t_max` above {problem.t_max:g}")] if end > limit else []
+    if not cures:
+        return None
+    where = " and ".join(f"the {side} ({100 * change:.0f} % of a field's peak)" for side, change, _ in cures)
+    return (
+        f"The light still changes at {where} of the time window, which may cut a pulse off: "
+        f"{' and '.join(cure for _, _, cure in cures)}, with `t_steps` in proportion."
+    )

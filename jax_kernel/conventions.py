@@ -24,32 +24,37 @@ GRID_ECHO = 0.05
 @lru_cache(maxsize=256)
 def warn_once(problem: Problem) -> None:
     """Warn of everything in a problem that probably means something else, with the remedy."""
-    for text in [*_reversed_pairs(problem), *_levels(problem)]:
-        warn(text, ConventionWarning)
-    if problem.velocity_classes is not None:
-        _warn_of_classes(problem, problem.velocity_classes)
+    for text, category in doubts(problem):
+        warn(text, category)
 
 
-def _warn_of_classes(problem: Problem, classes: VelocityClasses) -> None:
-    """Warn of velocity classes that are not the thermal distribution for as long as the time window lasts."""
+def doubts(problem: Problem) -> list[tuple[str, type[Warning]]]:
+    """What probably means something else than was meant: one sentence with the remedy each, and its kind."""
+    found: list[tuple[str, type[Warning]]] = [
+        (text, ConventionWarning) for text in [*_reversed_pairs(problem), *_levels(problem)]
+    ]
+    if problem.velocity_classes is not None and (text := _missing_classes(problem, problem.velocity_classes)):
+        found.append((text, WindowWarning))
+    return found
+
+
+def _missing_classes(problem: Problem, classes: VelocityClasses) -> str | None:
+    """What to say of velocity classes that are not the thermal distribution for as long as the time window lasts."""
     width, count = classes.thermal_width, len(problem.doppler_shifts)
     grid = (f"`thermal_delta_min` {-3.5 * width:g}, `thermal_delta_max` {3.5 * width:g} and `thermal_delta_spacing` "
             '"auto"')  # fmt: skip
     if count == 1 and classes.quadrature is None:
-        text = f"A `thermal_width` without a grid is one velocity class at rest: give {grid}."
-        warn(text, WindowWarning)
-        return
+        return f"A `thermal_width` without a grid is one velocity class at rest: give {grid}."
     error = doppler.echo(problem)
     if error <= (classes.thermal_delta_echo_tolerance if classes.quadrature else GRID_ECHO):
-        return
+        return None
     cure = f"give {grid}"
     if classes.quadrature is not None:
         enough = next((n for n in (50, 100, 200, 300) if n > count and _echo_of(problem, n) < error / 1e3), None)
         cure = f"raise `nodes` to {enough}" if enough else f"in place of `quadrature` {cure}"
-    warn(
+    return (
         f"The {count} velocity classes miss the thermal distribution or rephase within the time window (a coherence is "
-        f"wrong by up to {error:.1e}): {cure}.",
-        WindowWarning,
+        f"wrong by up to {error:.1e}): {cure}."
     )
 
 

@@ -20,6 +20,7 @@ from . import doppler
 from .elements import Decay, Envelope, Field, MagneticField, VelocityClasses
 from .errors import ProblemError
 from .reading import is_integer, read_problem, show, suggestion
+from .updating import update
 
 
 @dataclass(frozen=True, repr=False)
@@ -239,6 +240,42 @@ class Problem:
             f"Argument `field` must be a label ({named}) or an index from 0 to {len(labels) - 1}, "
             f"but is {show(field)}{suggestion(field, labels)}."
         )
+
+    def ends(self, field: str | int) -> tuple[int, int]:
+        """The indices into z, from either end, of where a field enters and where it leaves.
+
+        Args:
+            field: Its label or its position.
+
+        Returns:
+            (0, -1), or (-1, 0) of a counter-propagating field.
+
+        Raises:
+            ProblemError: No field has this label or position.
+        """
+        return (-1, 0) if self.fields[self.field_index(field)].counter_propagating else (0, -1)
+
+    def updated(self, **params: Any) -> Problem:
+        """The same problem with other values of its parameters, those that `propagate` takes.
+
+        Args:
+            **params: By name, without batch axes, such as `decay_rates` of shape (decay,); `pulse_args` as one dict a
+                field. `decay_scale` multiplies the decay rates, a scalar `number_density` the interaction strengths.
+
+        Returns:
+            The problem.
+
+        Raises:
+            ProblemError: A value breaks a rule, or is one that a problem has no place for, such as samples of the
+                density or a density matrix.
+
+        Example:
+            >>> problem = Problem.from_dict({"system": {"num_states": 2, "fields": [{"coupled_levels": [[0, 1]]}]},
+            ...                              "interaction_strengths": [1.0]})
+            >>> problem.updated(interaction_strengths=[2.5]).interaction_strengths
+            (2.5,)
+        """
+        return Problem.from_dict(update(self.to_dict(), params))
 
     def __repr__(self) -> str:
         light = ", ".join(field.label or f"field {index}" for index, field in enumerate(self.fields))

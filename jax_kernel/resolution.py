@@ -1,5 +1,6 @@
 """Resolution of a run, and the search for one that meets a tolerance."""
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import numpy as np
 from .errors import ProblemError, ResolutionError, ResolutionWarning, warn
 from .problem import Problem
 from .reading import is_integer
+
+LOG = logging.getLogger(__name__)
 
 Z_LADDER = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 MOST_JOINED = 64
@@ -163,6 +166,7 @@ def search(
     for _ in range(14):
         tested = at
         z_error, time_error = errors(at)
+        LOG.info("%s: estimated errors %.1e (z), %.1e (time) of the peak", at, z_error, time_error)
         if time_is_fixed and not np.isfinite(z_error):
             raise ResolutionError(f"The solver must reach t_max, but gave up at {at}: {SOLVER_CURE}.")
         if time_is_fixed:
