@@ -7,6 +7,7 @@ Everything is differentiable in its tensors. Axes are (*batch, field, z, time) f
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from scipy.interpolate import CubicSpline
 
@@ -14,6 +15,7 @@ from jax_kernel.errors import ProblemError
 from jax_kernel.parameters import fail
 from jax_kernel.problem import Problem
 
+from . import bridge
 from .checks import check_number
 
 
@@ -278,8 +280,11 @@ def interpolate(grid: torch.Tensor, values: torch.Tensor, at: torch.Tensor) -> t
         >>> print(f"{interpolate(grid, grid**3, torch.tensor([0.5])).item():.6f}")
         0.125000
     """
-    knots = grid.detach().cpu().double().numpy()
-    to_slopes = CubicSpline(knots, torch.eye(len(knots), dtype=torch.float64).numpy())(knots, 1)
+    seen = bridge.value(grid)
+    if seen is None:
+        fail("grid", "have values that can be looked at", "has none")
+    knots = seen.astype(float)
+    to_slopes = CubicSpline(knots, np.eye(len(knots)))(knots, 1)
     slopes = values @ torch.as_tensor(to_slopes.T, dtype=values.dtype, device=values.device)
     left = (torch.searchsorted(grid.detach().contiguous(), at.detach().contiguous(), right=True) - 1).clamp(
         0, len(knots) - 2

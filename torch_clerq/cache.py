@@ -43,8 +43,8 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     given = _jaxs_own()
     if given and folder is None:
         return Path(given)
-    top = user_cache_path("torch_clerq", appauthor=False).absolute() if folder is None else _absolute(folder)
-    own = top / f"{_processor()}-jaxlib-{jaxlib.__version__}"
+    own = _own(user_cache_path("torch_clerq", appauthor=False).absolute() if folder is None else _absolute(folder))
+    top = own.parent
     if given and Path(given).absolute() != own:
         raise CacheError(
             f"Argument `folder` must be left out where JAX has a cache already, but is {top}, and JAX has {given}: "
@@ -65,6 +65,21 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     jax.config.update("jax_compilation_cache_dir", str(own))
     compilation_cache.reset_cache()  # JAX has decided by now that it has none, where it has compiled anything
     return own
+
+
+def cache_folder() -> Path:
+    """Where `use_compilation_cache()` keeps programs, or would.
+
+    Example:
+        >>> cache_folder().is_absolute()
+        True
+    """
+    return Path(_jaxs_own() or _own(user_cache_path("torch_clerq", appauthor=False).absolute())).absolute()
+
+
+def _own(top: Path) -> Path:
+    """The folder of this processor and release of JAX."""
+    return top / f"{_processor()}-jaxlib-{jaxlib.__version__}"
 
 
 def _jaxs_own() -> str | None:

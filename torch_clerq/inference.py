@@ -233,7 +233,7 @@ def _decimals(error: float, value: float) -> int:
 
 def infer(
     module: nn.Module,
-    residuals: Callable[[nn.Module], Any],
+    residuals: Callable[[Any], Any],
     *,
     sigma: Any = 1.0,
     priors: Mapping[str, tuple[float, float]] | None = None,

@@ -65,39 +65,46 @@ class Bar:
 
 
 @contextmanager
-def interruptible(promise: str) -> Iterator[Callable[[], bool]]:
+def interruptible(promise: str, *, terminate: bool = False) -> Iterator[Callable[[], int]]:
     """Inside, the first Ctrl-C only sets what is yielded to true; the second one interrupts. An inner one joins in.
+
+    What is yielded returns 0 or the number of the signal that came.
 
     Args:
         promise: what will be done at the first one, for the user to read.
+        terminate: whether SIGTERM, by which a batch system ends a job, counts as well.
 
     Example:
         >>> with interruptible("the best so far will be kept") as interrupted:
         ...     interrupted()
-        False
+        0
     """
-    asked = False
+    asked = 0
+    signals = (signal.SIGINT, signal.SIGTERM) if terminate else (signal.SIGINT,)
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        asked = number
+        for each in signals:
+            signal.signal(each, before[each])
         os.write(2, f"\nstopping: {promise} (Ctrl-C again quits at once)\n".encode())
 
     if threading.current_thread() is not threading.main_thread():  # where Python gives no handlers
-        yield lambda: False
+        yield lambda: 0
         return
-    before = signal.getsignal(signal.SIGINT)
-    if before in (None, signal.SIG_IGN):  # not Python's to restore, or ignored on purpose
-        yield lambda: False
+    before = {each: signal.getsignal(each) for each in signals}
+    if any(one in (None, signal.SIG_IGN) for one in before.values()):  # not Python's to restore, or ignored on purpose
+        yield lambda: 0
         return
-    outer = getattr(before, "asked", None)
+    outer = getattr(before[signal.SIGINT], "asked", None)
     if outer is not None:
         yield outer
         return
     handle.asked = lambda: asked  # type: ignore[attr-defined]
-    signal.signal(signal.SIGINT, handle)
+    for each in signals:
+        signal.signal(each, handle)
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, one in before.items():
+            signal.signal(each, one)

@@ -18,6 +18,7 @@ from scipy.special import wofz
 
 from jax_kernel.parameters import fail
 
+from . import bridge
 from .analysis import interpolate
 from .checks import check_time
 
@@ -388,7 +389,11 @@ def half_max_roots(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torc
         [0.5, -0.833, 0.833]
     """
     half = y.amax() / 2
-    curve = CubicSpline(*(values.detach().cpu().double().numpy() for values in (x, y - half)))
+    seen = [bridge.value(values) for values in (x, y)]
+    if seen[0] is None or seen[1] is None:
+        fail("y", "have values that can be looked at", "has none")
+    points, heights = (values.astype(float) for values in seen if values is not None)
+    curve = CubicSpline(points, heights - heights.max() / 2)
     found = np.sort(curve.roots(extrapolate=False))
     found = found[np.diff(found, append=np.inf) > 1e-9 * np.ptp(curve.x)]  # one on a sample may be found twice
     if len(found) != 2:

@@ -14,8 +14,10 @@ import torch
 
 from tests.conftest import ROOT, two_level
 from tests.torch_clerq.test_design import MEMORY, small_design
-from torch_clerq import Problem, Resolution, ResolutionError, cli, propagate
+from torch_clerq import Problem, Resolution, ResolutionError, cli, propagate, spectra
 from torch_clerq.files import write
+
+SOLVED = ["solution.npz", "zt.png"]
 
 
 def environment():
@@ -56,20 +58,27 @@ def test_solve_in_a_process(problem, tmp_path):
     process = command("solve", problem, "--tol", "1e-2", cwd=tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert all(re.match("torch-clerq: warning: The (light|time grid)", line) for line in err.splitlines()), err
+    said = "torch-clerq: warning: The (light|time grid)|compiling|Compiled|Resolution|drawing"
+    assert all(re.match(said, line) for line in err.splitlines()), err
+    assert any(re.match(r"Resolution\(z_nodes=12, .* of the peak  \(\d+\.\d s\)", line) for line in err.splitlines()), (
+        err
+    )
     lines = out.splitlines()
     assert lines[0] == "Solution"
     assert [line.split()[0] for line in lines[1:5]] == ["fields", "states", "resolution", "error"]
     assert lines[5].startswith("probe: peak 0.001 in, ")
-    assert lines[6] == "wrote solve/thin/fields.npz, solve/thin/figure.png"
-    assert sorted(path.name for path in (tmp_path / "solve" / "thin").iterdir()) == ["fields.npz", "figure.png"]
+    assert lines[6].startswith("wrote solve/thin/solution.npz, solve/thin/zt.png")
+    assert sorted(path.name for path in (tmp_path / "solve" / "thin").iterdir()) == SOLVED
 
 
 def test_solve_writes_what_propagate_gives(problem, tmp_path, capsys):
     assert cli.main(["solve", str(problem), "--output", str(tmp_path / "out"), "--tol", "1e-2"]) == 0
     out = capsys.readouterr().out
-    with np.load(tmp_path / "out" / "fields.npz") as content:
-        assert set(content) == {"fields", "z", "time", "labels", "z_error", "time_error", "resolution"}
+    with np.load(tmp_path / "out" / "solution.npz") as content:
+        assert set(content) == {
+            "fields", "z", "time", "labels", "z_error", "time_error", "resolution", "populations", "coherences",
+            "frequency", "absorption", "dispersion", "in_band",
+        }  # fmt: skip
         assert content["labels"].tolist() == ["probe"]
         assert content["fields"].dtype == np.complex128
         assert content["z_error"] < 1e-2 > content["time_error"]
@@ -77,6 +86,11 @@ def test_solve_writes_what_propagate_gives(problem, tmp_path, capsys):
         at = Resolution(int(nodes), substeps)
         expected = propagate(Problem.from_json(problem), dtype=torch.float64, resolution=at, tol=1e-2)
         np.testing.assert_allclose(content["fields"], expected.numpy(), rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(content["populations"].sum(-1), 1, rtol=1e-9)
+        lit = content["in_band"][0]
+        assert lit.any()
+        absorbed = content["absorption"][0, lit]
+        np.testing.assert_allclose(absorbed, spectra.absorption(expected[0]).numpy()[lit], rtol=1e-9, atol=1e-12)
         entering, leaving = np.abs(content["fields"][0, 0]), np.abs(content["fields"][0, -1])
         share = np.trapezoid(leaving**2) / np.trapezoid(entering**2)
     assert f"probe: peak 0.001 in, {leaving.max():.4g} out; transmitted energy {share:.4g}" in out
@@ -85,7 +99,7 @@ def test_solve_writes_what_propagate_gives(problem, tmp_path, capsys):
 def test_solve_in_single_precision_and_quiet(problem, tmp_path, capfd):
     assert cli.main(["solve", str(problem), "--float32", "--quiet", "--tol", "1e-2", "--output", str(tmp_path)]) == 0
     assert capfd.readouterr() == ("", "")
-    with np.load(tmp_path / "fields.npz") as content:
+    with np.load(tmp_path / "solution.npz") as content:
         assert content["fields"].dtype == np.complex64
 
 
@@ -98,8 +112,9 @@ def test_design_of_three_steps(design, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["design", str(design), "--steps", "3", "--seed", "7"]) == 0
     out, err = capfd.readouterr()
-    assert [line.split("  ")[0] for line in err.splitlines()] == ["step 1/3", "step 3/3"]
-    assert "ETA" in err.splitlines()[-1]
+    steps = [line for line in err.splitlines() if not line.startswith("drawing")]
+    assert [line.split("  ")[0] for line in steps] == ["step 1/3", "step 3/3"]
+    assert "ETA" in steps[-1]
     lines = out.splitlines()
     assert lines[0] == "5 coefficients of probe; 3 gradient steps from seed 7"
     assert lines[1].startswith("efficiency 0.")
@@ -131,7 +146,7 @@ def test_the_memory_is_designed(tmp_path, capfd):
     """The main job, from seed 0: within half a percent of what physics allows, and not above it."""
     assert cli.main(["design", str(MEMORY), "--seed", "0", "--output", str(tmp_path)]) == 0
     out, err = capfd.readouterr()
-    assert len(err.splitlines()) == 10
+    assert len([line for line in err.splitlines() if line.startswith("step ")]) == 10
     assert "limit      0.5690 for any pulses at optical depth 25, retrieved forward" in out
     result = json.loads((tmp_path / "result.json").read_text())
     assert set(result) == {
@@ -189,9 +204,11 @@ def test_a_failed_solve_is_one_line_too(problem, tmp_path, monkeypatch, capsys):
     def fail(*args, **options):
         raise ResolutionError("The solution must stay finite,\nbut does not.")
 
-    monkeypatch.setattr(cli, "TorchPropagator", fail)
+    monkeypatch.setattr(cli.solve, "TorchPropagator", fail)
     assert cli.main(["solve", str(problem), "--output", str(tmp_path)]) == 2
     assert capsys.readouterr() == ("", "torch-clerq: The solution must stay finite, but does not.\n")
+    assert cli.main(["solve", str(problem), "--output", str(tmp_path), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "The solution must stay finite, but does not."
 
 
 def test_light_from_the_other_end_is_counted_from_there(tmp_path, capsys):
@@ -244,3 +261,68 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         write(path, fail)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_results_of_an_earlier_run_stay(problem, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("thin", "thin-2", "thin-3"):
+        assert cli.main(["solve", str(problem), "--tol", "1e-2"]) == 0
+        assert f"wrote solve/{name}/solution.npz" in capsys.readouterr().out.replace(os.sep, "/")
+    assert len(list((tmp_path / "solve").iterdir())) == 3
+
+
+def test_json_is_all_that_stdout_has(problem, tmp_path, capsys):
+    args = [str(problem), "--json", "--tol", "1e-2"]
+    assert cli.main(["solve", *args, "--output", str(tmp_path / "out")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"transmitted_energy", "resolution", "error", "files", "seconds", "warnings"}
+    assert 0 < found["transmitted_energy"]["probe"] < 1
+    assert cli.main(["check", *args]) in (0, 1)
+    assert set(json.loads(capsys.readouterr().out)) == {"ok", "facts", "findings", "seconds", "warnings"}
+    assert cli.main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"torch", "jax", "python", "matplotlib"} < set(found["versions"])
+    assert "cpu" in found["devices"]["jax"]
+
+
+def test_solve_by_the_march(tmp_path, capsys):
+    path = tmp_path / "light.json"
+    two_level(t_steps=60, z_steps=10, z_steps_inner=4).to_json(path)
+    shares = []
+    for scheme in ("cross", "march"):
+        args = ["--scheme", scheme, "--json", "--output", str(tmp_path / scheme)]
+        assert cli.main(["solve", str(path), *args]) == 0
+        shares.append(json.loads(capsys.readouterr().out)["transmitted_energy"]["field 0"])
+    assert shares[1] == pytest.approx(shares[0], rel=1e-2)
+    with np.load(tmp_path / "march" / "solution.npz") as content:
+        assert content["resolution"].tolist() == [4]
+        assert np.isnan(content["time_error"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_during_a_solve_leave_the_old_results(number, problem, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "solution.npz").write_text("old")
+    process = command("solve", problem, "--output", folder, "--tol", "1e-9", "--no-cache")
+    assert process.stderr.readline().startswith("compiling")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert out == ""
+    assert err.splitlines()[-1].endswith("nothing written")
+    assert "Traceback" not in err
+    assert [path.name for path in folder.iterdir()] == ["solution.npz"]
+    assert (folder / "solution.npz").read_text() == "old"
+
+
+def test_sigterm_during_a_design_keeps_the_best(design, tmp_path):
+    process = command("design", design, "--steps", 1_000_000, "--output", tmp_path / "out")
+    begin = clock.monotonic()
+    while not process.stderr.readline().startswith("step 10/"):
+        assert process.poll() is None
+        assert clock.monotonic() < begin + 120
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["interrupted"]

@@ -23,7 +23,8 @@ def value(tensor: torch.Tensor) -> np.ndarray | None:
     if not has_values(tensor):
         return None
     if not _functorch.is_functorch_wrapped_tensor(tensor):
-        return tensor.numpy(force=True)
+        with torch._C._DisableFuncTorch():  # under which a transform would wrap it now
+            return tensor.numpy(force=True)
     batched = []
     while _functorch.is_functorch_wrapped_tensor(tensor):
         if _functorch.is_batchedtensor(tensor):

@@ -1,7 +1,7 @@
 """Whether a gradient, a compiled program or a whole trajectory can be trusted, and what to do where it cannot.
 
-`check_problem` looks at a problem before anything is done with it, `check_gradients` at one gradient, `compare_jit` at an
-optimisation, `Growth` at two runs that should be the same.
+`check_problem` looks at a problem before anything is done with it, `check_gradients` at one gradient, `compare_jit` at
+an optimisation, `Growth` at two runs that should be the same.
 """
 
 from .gradients import check_gradients

@@ -1,0 +1,91 @@
+"""Folders of results, and the files in them, each whole or not there."""
+
+import importlib.metadata
+import json
+import platform
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_kernel.errors import ProblemError
+from jax_kernel.problem import Problem
+
+from ..files import write
+from .console import Console
+
+PACKAGES = ("torch_clerq", "torch", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy")
+
+
+class Results:
+    """The folder of a command's results, made now; refused before any work where it cannot be written.
+
+    Args:
+        console: told of every file.
+        command: name of the command, of which the default folder is <command>/<name of the file>.
+        file: what the command reads.
+        given: the folder that the user asked for, whose files are replaced; the default one is never that of an
+            earlier run, but gets a number behind its name.
+    """
+
+    def __init__(self, console: Console, command: str, file: Path, given: Path | None):
+        self.console = console
+        self.folder = given or _unused(Path(command, file.stem))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            raise ProblemError(
+                f"Argument `output` must be a folder that can be written, but {self.folder} cannot: {error.strerror}."
+            ) from error
+
+    def write(self, name: str, fill: Callable[[Any], Any]) -> None:
+        write(self.folder / name, fill)
+        self.console.written.append(str(self.folder / name))
+
+    def arrays(self, name: str, content: Mapping[str, Any]) -> None:
+        """An .npz file."""
+        self.write(name, lambda file: np.savez_compressed(file, **content))
+
+    def json(self, name: str, content: Any) -> None:
+        self.write(name, lambda file: file.write((json.dumps(content, indent=1) + "\n").encode()))
+
+    def figures(self, draw: Mapping[str, Callable[[], Any]]) -> None:
+        """PNG figures by name, or one line on what they need."""
+        for name, figure in draw.items():
+            self.console.status(f"drawing {name}")
+            try:
+                drawn = figure()
+            except ModuleNotFoundError as error:
+                self.console.complain(f"no figure, for it needs {error.name}: pip install 'torch_clerq[plot]'")
+                return
+            self.write(name, partial(drawn.savefig, format="png"))
+
+    def close(self) -> str:
+        """Which files were written, as a sentence."""
+        return f"wrote {', '.join(self.console.written)} after {self.console.seconds:.1f} s"
+
+
+def _unused(folder: Path) -> Path:
+    """The folder, or the first one with a number behind its name that holds nothing."""
+    candidates = [folder, *(folder.with_name(f"{folder.name}-{k}") for k in range(2, 10_000))]
+    return next((path for path in candidates if not path.is_dir() or not any(path.iterdir())), folder)
+
+
+def names(problem: Problem) -> list[str]:
+    """A name for each field."""
+    return [light.label or f"field {k}" for k, light in enumerate(problem.fields)]
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
