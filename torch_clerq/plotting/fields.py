@@ -62,9 +62,9 @@ def zt_map(
         if speed_of_light is None:
             fail("speed_of_light", "be given for the laboratory frame, in the problem's units", "is None")
         speed = check_positive("speed_of_light", speed_of_light)
-        tensors = (torch.as_tensor(values) for values in (fields, light.z, time))
-        fields = analysis.lab_fields(*tensors, speed, problem=problem).numpy()
-        time = analysis.lab_time(torch.as_tensor(light.z), torch.as_tensor(time), speed).numpy()
+        z, retarded = torch.as_tensor(light.z), torch.as_tensor(time)
+        fields = analysis.lab_fields(torch.as_tensor(fields), z, retarded, speed, problem=problem).numpy()
+        time = analysis.lab_time(z, retarded, speed).numpy()
     elif speed_of_light is not None:
         fail("speed_of_light", 'be left out but for frame="lab"', f"is {speed_of_light!r}")
     with styled():

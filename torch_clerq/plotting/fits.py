@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def training_history(fit: Fit | History, *, axes: Any = None) -> "Figure":
     """The value of the objective over the steps of a fit, the best so far, and the learning rate where it changes.
 
-    Of a `Fit` also its best value, that value at twice the resolution, and whether the guard saw it diverge. The scale is
+    Of a `Fit` also its best value, that value at twice the resolution, and what the guard saw diverge. The scale is
     logarithmic where all values are positive.
 
     Args:
@@ -53,8 +53,8 @@ def training_history(fit: Fit | History, *, axes: Any = None) -> "Figure":
     changes = bool(np.ptp(rates) > 0)
     with styled():
         rows = 2 if changes and (axes is None or np.size(np.asarray(axes, dtype=object)) > 1) else 1
-        heights = {"height_ratios": [2.5, 1.0][:rows]}
-        figure, panels = make(axes, rows, height=2.6 if rows == 1 else 1.8, **heights)
+        ratios = [2.5, 1.0][:rows]
+        figure, panels = make(axes, rows, height=2.6 if rows == 1 else 1.8, height_ratios=ratios)
         top = panels[0]
         top.plot(steps, values, color=BLUE, linewidth=1.0, label="value")
         top.plot(

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from jax_kernel.problem import Problem
@@ -67,18 +66,18 @@ def spectra(
             along = torch.as_tensor(field if entrance == 0 else field[::-1].copy())
             band = in_band(along, floor=floor).numpy()
             shown = frequency[band] if band.any() else frequency
-            peak = spectrum(along[0]).abs().max() or 1.0
-            draw_in_and_out(left, frequency, *(spectrum(along[end]).abs().numpy() / peak.item() for end in (0, -1)))
+            entering, leaving = (spectrum(along[end]).abs().numpy() for end in (0, -1))
+            peak = entering.max() or 1.0
+            draw_in_and_out(left, frequency, entering / peak, leaving / peak)
             left.set_ylabel("spectrum / input peak")
             left.set_title(name, loc="left")
             if len(shown) > 1:
                 left.set_xlim(shown[0], shown[-1])
             lines = {"absorption": absorption, "dispersion": dispersion}
             for style, (what, function) in zip(LINES, lines.items(), strict=False):
-                values = np.where(band, function(along, floor=floor).numpy(), np.nan)[band]
-                right.plot(frequency[band], values, label=what, **style)
+                right.plot(frequency[band], function(along, floor=floor).numpy()[band], label=what, **style)
             right.axhline(0, color=GREY, linewidth=0.8, zorder=0)
-            right.set_ylabel("exponent, phase (rad)")
+            right.set_ylabel("absorption, dispersion (rad)")
             right.set_title("what the medium does" if band.any() else "no light enters", loc="left")
             right.legend(frameon=False, loc="best")
         label_last(panels, r"frequency $\nu$ from the carrier (cyclic)", 2)

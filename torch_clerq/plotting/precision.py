@@ -19,7 +19,7 @@ def work_precision(results: Mapping[str, Mapping[str, tuple[Any, Any]]], *, axes
     """Error against time of several methods, one panel a problem, both axes logarithmic.
 
     Args:
-        results: per problem and method two sequences of equal length: times in seconds, and errors relative to the peak.
+        results: per problem and method two sequences: times in seconds, and errors relative to the peak.
         axes: one Axes a problem, by default those of a new figure.
 
     Returns:

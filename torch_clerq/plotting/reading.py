@@ -101,13 +101,13 @@ def read_names(labels: Sequence[str], problem: Problem | None, count: int) -> tu
         if len(problem.fields) != count:
             fail("problem", f"have the {count} fields of the solution", f"has {len(problem.fields)}")
         counter = [field.counter_propagating for field in problem.fields]
-        labels = labels or [field.label for field in problem.fields]
+        labels = [field.label for field in problem.fields] if len(labels) == 0 else labels
     return complete(labels, [f"field {k}" for k in range(count)]), counter
 
 
 def complete(labels: Sequence[str], defaults: Sequence[str]) -> list[str]:
     """The labels that were given, and the default of each that was not."""
-    if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+    if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):  # a string has letters
         fail("labels", "be a list of names", f"is {labels!r}")
     if len(labels) > len(defaults):
         fail("labels", f"be at most {len(defaults)}, one for each that is drawn", f"are {len(labels)}: {list(labels)}")

@@ -47,7 +47,8 @@ def populations(
         >>> import torch
         >>> from torch_clerq import Solution
         >>> from torch_clerq.plotting import populations
-        >>> solution = Solution(populations=torch.full((5, 9, 4), 0.25), z=torch.linspace(0, 1, 5), time=torch.arange(9.0))
+        >>> z, time = torch.linspace(0, 1, 5), torch.arange(9.0)
+        >>> solution = Solution(populations=torch.full((5, 9, 4), 0.25), z=z, time=time)
         >>> figure = populations(solution, ["ground", "excited"], levels=[0, [1, 2, 3]], z=[0.0, 1.0])
         >>> [(line.get_label(), float(line.get_ydata()[0])) for line in figure.axes[1].lines]
         [('ground', 0.25), ('excited', 0.75)]

@@ -24,7 +24,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 """Beside `LINES`, where there are few points."""
 
 MAP = "magma_r"
-"""A perceptually uniform colour map that is white paper where there is nothing."""
+"""A perceptually uniform colour map, and light where there is nothing."""
 
 DPI = 150
 
