@@ -3,7 +3,7 @@
 Usage: python -m docs.gallery [name …]
 """
 
-import json
+import io
 import math
 import sys
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 
-from benchmarks.figures import work_precision as draw_work_precision
 from jax_kernel.atoms import rubidium87
 from torch_clerq import Driven, Problem, Solution, TorchPropagator, controls, fit, objectives, plotting, spectra
 from torch_clerq.plotting.panels import styled
@@ -63,17 +63,17 @@ def eit_spectra() -> Figure:
 
 
 def hyperfine() -> Figure:
-    """Optical pumping in the eleven levels of a thermal Λ of 87Rb."""
+    """A thermal Λ of the sublevels of 87Rb: what the probe leaves in the other ground level."""
     classes = {"thermal_width": 1.0, "thermal_delta_min": -3.5, "thermal_delta_max": 3.5,
                "thermal_delta_spacing": "auto"}  # fmt: skip
     content = benchmark("rb87").to_dict() | {"velocity_classes": classes}
     content["system"]["level_doppler_slopes"] = [0.0] * 8 + [-1.0] * 3
     problem = Problem.from_dict(content)
     solution = solve(problem, "populations")
-    figure, panels = stacked(1.5, 1.5, 1.6, 1.6)
+    figure, panels = stacked(1.5, 1.5, 1.5, 1.5)
     plotting.zt_map(solution, ["probe, F = 1 to F' = 1", "control, F = 2 to F' = 1"], axes=panels[:2])
-    groups = {"F = 1": [0, 1, 2], "F = 2": [3, 4, 5, 6, 7], "F' = 1": [8, 9, 10]}
-    plotting.populations(solution, list(groups), levels=list(groups.values()), z=[0.0, 1.0], axes=panels[2:])
+    groups = {"atoms in F = 2": [3, 4, 5, 6, 7], "atoms in F' = 1": [8, 9, 10]}
+    plotting.populations(solution, list(groups), levels=list(groups.values()), axes=panels[2:])
     for panel in panels[:3]:
         panel.set_xlabel("")
     return figure
@@ -89,11 +89,12 @@ def soliton() -> Figure:
         "interaction_strengths": [delay / (2 * math.pi * width)],
         "t_min": -3.0, "t_max": 4.0, "t_steps": 350, "z_steps": 60,
     })  # fmt: skip
-    solution = solve(problem)
-    figure, panels = stacked(1.5, 1.5, 1.4)
+    solution = solve(problem, "populations")
+    figure, panels = stacked(1.4, 1.4, 1.3, 1.3)
     plotting.zt_map(solution, ["2π pulse"], axes=panels[0])
     plotting.zt_map(solution, ["the same in the laboratory"], frame="lab", speed_of_light=0.5, axes=panels[1])
-    plotting.pulse_area(solution, ["its area"], axes=panels[2])
+    plotting.populations(solution, ["ground", "excited"], z=0.5, axes=panels[2])
+    plotting.pulse_area(solution, ["its area"], axes=panels[3])
     return figure
 
 
@@ -179,32 +180,29 @@ def rubidium() -> Figure:
     known = strength * 2.0 * known
     left, right = figure.axes
     limits = right.get_xlim()
-    for values, label in ((known.imag, "Voigt"), (known.real, None)):
-        right.plot(frequency, values, "o", color=BLACK, markersize=3, markerfacecolor="none", markevery=1, label=label)
-    right.set_xlim(limits)
-    right.legend(frameon=False)
+    with styled():
+        for values, label in ((known.imag, "Voigt"), (known.real, None)):
+            right.plot(frequency, values, "o", color=BLACK, markersize=3, fillstyle="none", markevery=2, label=label)
+        right.set_xlim(limits)
+        right.legend(frameon=False)
+        left.set_title("weak pulse, 300 K", loc="left")
     for panel in (left, right):
         panel.set_xlabel("frequency from F = 2 to F' = 3 (MHz)")
-    left.set_title("weak pulse, 300 K", loc="left")
     return figure
-
-
-def work_precision() -> Figure:
-    """What an error costs in time, from the benchmarks."""
-    results = json.loads((ROOT / "benchmarks" / "results" / "work_precision.json").read_text(encoding="utf-8"))
-    return draw_work_precision(results["results"])
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     made.__name__: made
-    for made in (two_level, eit, eit_spectra, hyperfine, soliton, storage, design, training, rubidium, work_precision)
+    for made in (two_level, eit, eit_spectra, hyperfine, soliton, storage, design, training, rubidium)
 }
 
 
 def main(names: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names or FIGURES:
-        FIGURES[name]().savefig(FOLDER / f"{name}.png", dpi=130)
+        page = io.BytesIO()
+        FIGURES[name]().savefig(page, dpi=130)
+        Image.open(page).convert("RGB").quantize(256).save(FOLDER / f"{name}.png", optimize=True)  # half the bytes
 
 
 if __name__ == "__main__":

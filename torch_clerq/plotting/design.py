@@ -72,13 +72,11 @@ def design_figure(
             panel.plot(time, values, color=BLACK)
             panel.fill_between(time, values, color=BLACK, alpha=0.1, linewidth=0)
             panel.set_ylabel(rf"{label} $|\Omega|$ (cyclic)")
+            panel.set_ylim(bottom=0)
         for panel in panels:
             panel.set_xlim(time[0], time[-1])
-            panel.set_ylim(bottom=0)
             if after is not None:
-                panel.axvline(after, color=GREY, linewidth=0.8, linestyle=":")
-        if after is not None:
-            top.annotate("retrieval counted from here", (after, 1), (4, -2), xycoords=("data", "axes fraction"),
-                         textcoords="offset points", va="top", fontsize=8, color=GREY)  # fmt: skip
+                panel.axvline(after, color=GREY, linewidth=0.8, linestyle=":", label="retrieval counted from here")
+        top.legend(frameon=False, loc="upper right", ncols=3, borderpad=0.1)
         label_last(panels, TIME)
     return figure

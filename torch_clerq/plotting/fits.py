@@ -20,7 +20,7 @@ def training_history(fit: Fit | History, *, axes: Any = None) -> "Figure":
     """The value of the objective over the steps of a fit, the best so far, and the learning rate where it changes.
 
     Of a `Fit` also its best value, that value at twice the resolution, and what the guard saw diverge. The scale is
-    logarithmic where all values are positive.
+    logarithmic where the values are positive and span a decade.
 
     Args:
         fit: what `torch_clerq.fit` returned, or its history.
@@ -68,10 +68,10 @@ def training_history(fit: Fit | History, *, axes: Any = None) -> "Figure":
                 label = f"at twice the resolution, {fit.verified:.4g}"
                 top.plot(fit.step, fit.verified, "x", color=BLACK, markersize=8, label=label)
                 marked.append(fit.verified)
-            top.set_title(f"stopped by {fit.stopped} after {len(values)} steps", loc="left")
-            if fit.diverging is not None:
-                top.set_title(f"diverging: {fit.diverging}", loc="left", wrap=True)
-        if min(marked) > 0:
+            reason = "" if fit.stopped == "steps" else f", stopped by {fit.stopped}"
+            title = f"{len(values)} steps{reason}" if fit.diverging is None else f"diverging: {fit.diverging}"
+            top.set_title(title, loc="left", wrap=True)
+        if min(marked) > 0 and values.max() > 10 * min(marked):
             top.set_yscale("log")
         top.set_ylabel("value of the objective")
         top.legend(frameon=False, loc="best")

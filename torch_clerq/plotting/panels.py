@@ -81,12 +81,12 @@ def in_brackets(quantity: str, power: str, kind: str) -> str:
 
 
 def draw_in_and_out(panel: "Axes", x: np.ndarray, entering: np.ndarray, leaving: np.ndarray) -> None:
-    """What enters and what leaves, over time or frequency, with a legend."""
+    """What enters and what leaves, over time or frequency, with a legend above."""
     for values, colour, dash, name in ((entering, BLUE, "-", "input"), (leaving, VERMILION, "--", "output")):
         panel.plot(x, values, dash, color=colour, label=name)
         panel.fill_between(x, values, color=colour, alpha=0.2, linewidth=0)
-    panel.set_ylim(bottom=0)
-    panel.legend(frameon=False, loc="upper right")
+    panel.set_ylim(0, 1.25 * max(entering.max(), leaving.max()) or 1.0)
+    panel.legend(frameon=False, loc="upper right", ncols=2, borderpad=0.1)
 
 
 def label_last(panels: Sequence["Axes"], text: str, columns: int = 1) -> None:
