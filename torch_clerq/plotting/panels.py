@@ -23,7 +23,7 @@ def styled() -> Iterator[None]:
         ModuleNotFoundError: matplotlib is not installed.
     """
     try:
-        import matplotlib.figure
+        import matplotlib
     except ModuleNotFoundError as error:
         text = f"Figures need {error.name}, which is not installed: pip install 'torch_clerq[plot]'."
         raise ModuleNotFoundError(text, name=error.name) from error

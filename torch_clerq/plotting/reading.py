@@ -34,6 +34,7 @@ def numbers(name: str, values: Any, shape: Sequence[str | int] | None = None, *,
         array = np.empty((), dtype=object)
     if array.dtype.kind not in "fiuc":
         fail(name, "be a tensor or an array of numbers", f"is {type(values).__name__}")
+    array = array if array.dtype.kind in "fc" else array.astype(float)
     if shape is not None:
         fits = array.ndim == len(shape) and all(
             isinstance(n, str) or n == m for n, m in zip(shape, array.shape, strict=True)

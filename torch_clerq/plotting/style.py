@@ -47,5 +47,5 @@ POSITION = "position $z$ (problem's unit)"
 
 def short_numbers(peak: float) -> tuple[float, str]:
     """A power of ten that makes the numbers at an axis short, and how its label says so."""
-    exponent = int(np.floor(np.log10(peak))) if peak > 0 else 0
+    exponent = int(np.floor(np.log10(peak) + 1e-6)) if peak > 0 else 0  # 1e-3 in float32 is a little less
     return (1.0, "") if -2 < exponent < 3 else (10.0**exponent, rf"$10^{{{exponent}}}$ ")
