@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import lambda_system, two_level
+from tests.conftest import ROOT, lambda_system, two_level
 from tests.test_import_isolation import python
 from torch_clerq import Fit, ProblemError, Solution, analysis, plotting, spectra
 from torch_clerq.loop import History
@@ -416,3 +416,12 @@ def test_a_dark_field_has_a_scale(tmp_path):
     dark = Solution(fields=torch.zeros(1, 4, 33), z=Z, time=TIME)
     for draw in (plotting.zt_map, plotting.envelopes, plotting.pulse_area, plotting.spectra):
         draw(dark).savefig(tmp_path / "dark.png")
+
+
+def test_every_figure_of_the_gallery_is_shown_and_small():
+    page, folder = (ROOT / "docs" / "figures.md").read_text(), ROOT / "docs" / "figures" / "gallery"
+    shown = re.findall(r"\]\(figures/gallery/(\w+)\.png\)", page)
+    assert sorted(shown) == sorted(path.stem for path in folder.iterdir())
+    assert all(path.stat().st_size < 150_000 for path in folder.iterdir())
+    for name in plotting.__all__:
+        assert f"| `{name}` |" in page
