@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from jax_kernel.atoms import rubidium87
-from torch_clerq import Driven, Problem, Solution, TorchPropagator, controls, fit, objectives, plotting, spectra
+from torch_clerq import Driven, Fit, Problem, Solution, TorchPropagator, controls, fit, objectives, plotting, spectra
 from torch_clerq.plotting.panels import styled
 from torch_clerq.plotting.style import BLACK
 
@@ -99,7 +99,7 @@ def soliton() -> Figure:
 
 
 @cache
-def memory() -> tuple[Driven, float, object]:
+def memory() -> tuple[Driven, float, Fit]:
     """Pulses of a memory, trained as in docs/training.md but by Adam: the module, when retrieval begins, the fit."""
     problem = Problem.from_dict({
         "system": {"num_states": 3, "decays": [{"rate": 1.0, "channels": [[0, 1]]}],

@@ -52,6 +52,8 @@ def training_history(fit: Fit | History, *, axes: Any = None) -> "Figure":
     steps = np.arange(len(values))
     changes = bool(np.ptp(rates) > 0)
     with styled():
+        from matplotlib.ticker import MaxNLocator
+
         rows = 2 if changes and (axes is None or np.size(np.asarray(axes, dtype=object)) > 1) else 1
         ratios = [2.5, 1.0][:rows]
         figure, panels = make(axes, rows, height=2.6 if rows == 1 else 1.8, height_ratios=ratios)
@@ -79,5 +81,6 @@ def training_history(fit: Fit | History, *, axes: Any = None) -> "Figure":
             panels[1].plot(steps, rates, color=GREEN, drawstyle="steps-post")
             panels[1].set_ylabel("learning rate")
             panels[1].set_ylim(bottom=0)
+        panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         label_last(panels, "updates of the parameters")
     return figure

@@ -89,7 +89,13 @@ def draw_in_and_out(panel: "Axes", x: np.ndarray, entering: np.ndarray, leaving:
     panel.legend(frameon=False, loc="upper right", ncols=2, borderpad=0.1)
 
 
+def name_lines(panel: "Axes", beside: bool) -> None:
+    """A legend to the right of a panel, where it hides no line; or in it, where there may be no room."""
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if beside else {"loc": "best"}
+    panel.legend(frameon=False, **place)
+
+
 def label_last(panels: Sequence["Axes"], text: str, columns: int = 1) -> None:
-    """Name the x axis below the last row; above it, where panels share it, it has no numbers."""
+    """Name the x axis below the last row."""
     for panel in panels[-columns:]:
         panel.set_xlabel(text)

@@ -11,7 +11,7 @@ from jax_kernel.parameters import fail
 from jax_kernel.problem import Problem
 from jax_kernel.solution import Solution
 
-from .panels import draw_map, in_brackets, label_last, make, styled
+from .panels import draw_map, in_brackets, label_last, make, name_lines, styled
 from .reading import ONE_OF_A_BATCH, complete, nearest, numbers, read_grids, read_names
 from .style import LINES, TIME, short_numbers
 
@@ -71,7 +71,7 @@ def populations(
             panel.set_title(f"$z$ = {grid[place]:.4g}", loc="left")
             panel.set_ylabel("population")
             panel.set_xlim(time[0], time[-1])
-        panels[0].legend(frameon=False, loc="best")
+        name_lines(panels[0], beside=axes is None)
         label_last(panels, TIME)
     return figure
 
@@ -147,7 +147,7 @@ def coherences(
             panel.set_ylabel(in_brackets(quantity, power, ""))
             panel.set_xlim(time[0], time[-1])
             panel.set_ylim(bottom=0)
-        panels[0].legend(frameon=False, loc="best")
+        name_lines(panels[0], beside=axes is None)
         label_last(panels, TIME)
     return figure
 
