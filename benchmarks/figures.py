@@ -10,16 +10,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from torch_clerq import plotting
+from torch_clerq.plotting.style import LINES, MARKERS
+
 FOLDER = Path(__file__).parent / "figures"
-# Okabe and Ito, https://jfly.uni-koeln.de/color: told apart whatever the eye, and by marker and dash in print
-STYLES = [
-    {"color": "#0072B2", "marker": "o", "linestyle": "-"},
-    {"color": "#D55E00", "marker": "s", "linestyle": "--"},
-    {"color": "#009E73", "marker": "^", "linestyle": "-."},
-    {"color": "#CC79A7", "marker": "D", "linestyle": ":"},
-    {"color": "#000000", "marker": "v", "linestyle": (0, (5, 1, 1, 1, 1, 1))},
-    {"color": "#E69F00", "marker": "P", "linestyle": (0, (1, 2))},
-]
+STYLES = [line | {"marker": marker} for line, marker in zip(LINES, MARKERS, strict=True)]
 LOOK = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -76,21 +71,13 @@ def legend_below(figure, axes, columns: int) -> None:
 
 def work_precision(results: dict):
     """Error against time, one panel a problem."""
-    figure, axes = panels(len(results))
-    names = list(dict.fromkeys(name for of in results.values() for name in of["series"]))
-    for axis, (problem, of) in zip(axes, results.items(), strict=True):
-        for name, points in of["series"].items():
-            points = sorted(points, key=lambda point: point["time"]["median"])
-            style = STYLES[names.index(name)] | {"linestyle": "none"} if name == "kernel" else STYLES[names.index(name)]
-            axis.plot(
-                [1e3 * point["time"]["median"] for point in points],
-                [point["error"] for point in points],
-                label=name,
-                **style,
-            )
-        labelled(axis, problem, "forward (ms)", "error, of the peak")
-    legend_below(figure, axes, len(names))
-    return figure
+
+    def series(points):
+        return [point["time"]["median"] for point in points], [point["error"] for point in points]
+
+    return plotting.work_precision(
+        {problem: {name: series(points) for name, points in of["series"].items()} for problem, of in results.items()}
+    )
 
 
 def gradient_cost(results: dict):

@@ -7,7 +7,9 @@ from tests.conftest import ROOT
 from torch_clerq import controls, objectives
 
 
-@pytest.mark.parametrize("page", ["analysis", "controls", "inference", "training", "when-gradients-go-wrong"])
+@pytest.mark.parametrize(
+    "page", ["analysis", "controls", "figures", "inference", "training", "when-gradients-go-wrong"]
+)
 def test_python_blocks_print_what_is_written(page, capsys):
     assert len(markdown.run(ROOT / "docs" / f"{page}.md", capsys)) >= 3
 
