@@ -1,4 +1,4 @@
-"""What does `torch-clerq check` say of the files of clerq's documentation? `python -m benchmarks.problem_checks FOLDER`.
+"""What does `torch-clerq check` say of a folder of problem files? `python -m benchmarks.problem_checks FOLDER`.
 
 The folder holds problem files and an INDEX.md, a table of the traps that are known of each; printed is, file by file,
 what clerq's own run doubts there (Z: its step in z, T: the time grid, E: the window's edges) beside what is found, and

@@ -34,7 +34,7 @@ def csv_of(path, axis, **columns):
 
 
 def test_the_truth_is_found_from_noisy_power(probe, light, tmp_path, capsys):
-    layer, fields = light
+    _, fields = light
     noise = np.random.default_rng(3).normal(size=121)
     power = (fields[-1].abs() / fields[0].abs().max()) ** 2 + 2e-3 * torch.as_tensor(noise)
     path, data = tmp_path / "cell.json", tmp_path / "trace.csv"

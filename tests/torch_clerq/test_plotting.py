@@ -13,6 +13,7 @@ from tests.conftest import ROOT, lambda_system, two_level
 from tests.test_import_isolation import python
 from torch_clerq import Fit, ProblemError, Solution, analysis, plotting, spectra
 from torch_clerq.loop import History
+from torch_clerq.measured import Measured
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -425,3 +426,21 @@ def test_every_figure_of_the_gallery_is_shown_and_small():
     assert all(path.stat().st_size < 150_000 for path in folder.iterdir())
     for name in plotting.__all__:
         assert f"| `{name}` |" in page
+
+
+def test_measured_draws_the_data_the_model_and_what_is_left():
+    at = torch.tensor([0.0, 2.0, 1.0])
+    data = [
+        Measured("probe.power", 0, "power", at, torch.tensor([1.0, 3.0, 2.0]), torch.tensor([0.5, 0.5, 0.25])),
+        Measured("probe.phase", 0, "phase", at, torch.tensor([0.0, 0.0, 0.0])),
+    ]
+    figure = plotting.measured(data, [torch.tensor([1.0, 2.0, 2.5]), torch.zeros(3)])
+    left, right, lower, _ = figure.axes
+    np.testing.assert_allclose(left.lines[0].get_xydata(), [[0, 1], [2, 3], [1, 2]])
+    np.testing.assert_allclose(left.lines[1].get_xydata(), [[0, 1], [1, 2.5], [2, 2]])
+    np.testing.assert_allclose(right.lines[1].get_ydata(), [0.0, 2.0, -2.0])
+    assert "time" in left.get_xlabel()
+    assert "frequency" in lower.get_xlabel()
+    assert left.get_ylabel() == "probe.power"
+    with pytest.raises(ProblemError, match=r"be one a column of data \(2\), but are 1"):
+        plotting.measured(data, [torch.zeros(3)])

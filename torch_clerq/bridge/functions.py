@@ -243,7 +243,11 @@ class Executable:
         self.said = self.said or slow
         shapes = ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in arrays)
         logger.log(
-            logging.INFO if slow else logging.DEBUG, "Compiled %s for %s in %.1f s.", self.fn.name, shapes, seconds
+            logging.INFO if slow else logging.DEBUG,
+            "Compiled %s%s in %.1f s.",
+            self.fn.name,
+            shapes and f" for {shapes}",
+            seconds,
         )
 
 

@@ -18,6 +18,9 @@ from ..propagator import TorchPropagator
 from .console import Console
 from .results import Results, names
 
+DRAWN = 6
+"""Levels at most whose populations are drawn."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--float32", action="store_true", help="compute in single precision (default double)")
@@ -51,7 +54,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     results.arrays("solution.npz", _arrays(problem, solution) | bands)
     results.figures(
         {
-            "zt.png": lambda: plotting.zt_map(solution, names(problem)),
+            "zt.png": lambda: plotting.zt_map(solution, problem=problem),
+            "envelopes.png": lambda: plotting.envelopes(solution, problem=problem),
+            "spectra.png": lambda: plotting.spectra(solution, problem=problem, floor=0.01),
+            "populations.png": lambda: plotting.populations(solution, levels=_moved(solution)),
         }
     )
     console.say(results.close())
@@ -77,6 +83,12 @@ def _spectra(problem: Problem, solution: Solution) -> dict[str, np.ndarray]:
         found["in_band"].append(spectra.in_band(light))
     stacked = {name: torch.stack(parts).numpy() for name, parts in found.items()}
     return {"frequency": spectra.freq_list(solution.time).numpy()} | stacked
+
+
+def _moved(solution: Solution) -> list[int]:
+    """The levels, `DRAWN` at most, whose populations change the most."""
+    change = (solution.populations.amax((0, 1)) - solution.populations.amin((0, 1))).argsort(descending=True)
+    return sorted(change[:DRAWN].tolist())
 
 
 def _arrays(problem: Problem, solution: Solution) -> dict[str, np.ndarray]:

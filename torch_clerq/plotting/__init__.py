@@ -6,7 +6,7 @@ Numbers may be tensors (of any device, with gradients) or arrays. Axes are label
 
 from .design import design_figure
 from .fields import envelopes, pulse_area, zt_map
-from .fits import training_history
+from .fits import measured, training_history
 from .frequencies import spectra
 from .precision import work_precision
 from .states import coherences, populations
@@ -15,6 +15,7 @@ __all__ = [
     "coherences",
     "design_figure",
     "envelopes",
+    "measured",
     "populations",
     "pulse_area",
     "spectra",

@@ -1,5 +1,6 @@
-"""Figures of a training: its value over the steps, and what happened on the way."""
+"""Figures of a training, its value over the steps, and of a fit to measured values."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -7,10 +8,11 @@ import numpy as np
 from jax_kernel.parameters import fail
 
 from ..loop import History
+from ..measured import SPECTRA, Measured
 from ..training import Fit
 from .panels import label_last, make, styled
 from .reading import numbers
-from .style import BLACK, BLUE, GREEN, VERMILION
+from .style import BLACK, BLUE, GREEN, GREY, TIME, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,4 +85,51 @@ def training_history(fit: Fit | History, *, axes: Any = None) -> "Figure":
             panels[1].set_ylim(bottom=0)
         panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         label_last(panels, "updates of the parameters")
+    return figure
+
+
+def measured(data: Sequence[Measured], models: Sequence[Any], *, axes: Any = None) -> "Figure":
+    """Measured values with the model through them, and beside them what it leaves over, one row a column of data.
+
+    Args:
+        data: what was measured, as `torch_clerq.measured.read_csv` returns it.
+        models: what should have been measured, as `Medium.models` returns it, each of shape (point,).
+        axes: two Axes a column of data, by default those of a new figure.
+
+    Returns:
+        A matplotlib Figure.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+        ProblemError: models and data do not belong together.
+
+    Example:
+        >>> import torch
+        >>> from torch_clerq.measured import Measured
+        >>> from torch_clerq.plotting import measured
+        >>> time, trace = torch.linspace(0.0, 1.0, 5), torch.ones(5)
+        >>> figure = measured([Measured("probe.power", 0, "power", time, trace)], [1.1 * trace])
+        >>> figure.axes[1].lines[0].get_ydata().round(3).tolist()
+        [-0.1, -0.1, -0.1, -0.1, -0.1]
+    """
+    if len(data) != len(models) or not data:
+        fail("models", f"be one a column of data ({len(data)})", f"are {len(models)}")
+    with styled():
+        options = {"width_ratios": [2.0, 1.0]}
+        figure, panels = make(axes, len(data), 2, height=1.7, sharex=False, **options)
+        for column, model, left, right in zip(data, models, panels[::2], panels[1::2], strict=True):
+            at, values = numbers("data.at", column.at), numbers("data.values", column.values)
+            line = numbers("models", model, (len(values),))
+            sigma = 1.0 if column.sigma is None else numbers("data.sigma", column.sigma, (len(values),))
+            order = np.argsort(at)
+            left.plot(at, values, "o", color=GREY, markersize=2.5, alpha=0.7, label="measured")
+            left.plot(at[order], line[order], "-", color=VERMILION, label="model")
+            left.set_ylabel(column.name)
+            left.legend(frameon=False, loc="best")
+            right.axhline(0.0, color=BLACK, linewidth=0.8)
+            right.plot(at, (values - line) / sigma, "o", color=BLUE, markersize=2.0)
+            right.set_ylabel("measured − model" if column.sigma is None else r"(measured − model) / $\sigma$")
+            spectral = column.quantity in SPECTRA
+            left.set_xlabel("frequency $\nu$ (cyclic)" if spectral else TIME)
+            right.set_xlabel("$\nu$" if spectral else "$t$")
     return figure
