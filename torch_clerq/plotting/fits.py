@@ -109,8 +109,8 @@ def measured(data: Sequence[Measured], models: Sequence[Any], *, axes: Any = Non
         >>> from torch_clerq.plotting import measured
         >>> time, trace = torch.linspace(0.0, 1.0, 5), torch.ones(5)
         >>> figure = measured([Measured("probe.power", 0, "power", time, trace)], [1.1 * trace])
-        >>> figure.axes[1].lines[0].get_ydata().round(3).tolist()
-        [-0.1, -0.1, -0.1, -0.1, -0.1]
+        >>> figure.axes[1].lines[1].get_ydata().round(3)
+        array([-0.1, -0.1, -0.1, -0.1, -0.1], dtype=float32)
     """
     if len(data) != len(models) or not data:
         fail("models", f"be one a column of data ({len(data)})", f"are {len(models)}")
