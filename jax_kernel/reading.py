@@ -352,7 +352,8 @@ def _read_velocity_classes(top: Keys) -> VelocityClasses | None:
         if spacing != "auto":
             keys.fail(name, 'be absent unless `thermal_delta_spacing` is "auto"', f"is {show(keys.get(name))}")
         read[name] = _read_echo_tolerance(keys)
-    return VelocityClasses(**read, thermal_delta_spacing=spacing)
+    classes = VelocityClasses(**read, thermal_delta_spacing=spacing)
+    return None if classes == VelocityClasses() else classes  # so clerq writes atoms at rest
 
 
 def _read_echo_tolerance(keys: Keys) -> float:
