@@ -179,9 +179,9 @@ def test_what_cannot_be_read_is_refused(clerq):
         Problem.from_clerq(solver)
     solver = two_level().to_clerq()
     solver.system.initial_state = solver.system.sigma(0, 0) + 0.1 * (solver.system.sigma(0, 1))
-    with pytest.raises(ProblemError, match="must be populations, but has coherences: .*`initial_density_matrix`"):
+    with pytest.raises(ProblemError, match=r"must be populations, but has coherences: .*`initial_density_matrix`"):
         Problem.from_clerq(solver)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="real_drive"):
         solver = clerq.PropagationSolver(**two_level().to_dict(), real_drive=True)
     with pytest.raises(ProblemError, match=r"`real_drive` must be false"):
         Problem.from_clerq(solver)
