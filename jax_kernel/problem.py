@@ -69,7 +69,7 @@ class Problem:
     level_doppler_slopes: tuple[float, ...] | None = None
     label: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in read_problem(self.to_dict()).items():
             object.__setattr__(self, name, value)  # checked, and in the hashable form
         object.__setattr__(self, "_content_hash", hash(tuple(getattr(self, field.name) for field in fields(self))))

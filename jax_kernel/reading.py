@@ -70,6 +70,9 @@ def is_integer(value: Any) -> TypeGuard[int]:
 class Keys:
     """One object of the input: its values by key, each checked and named by its dotted path in an error."""
 
+    content: Any
+    path: str
+
     def __init__(self, content: Any, path: str, allowed: tuple[str, ...]):
         self.content, self.path = content, path
         name = path or "problem"
