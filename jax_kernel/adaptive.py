@@ -31,14 +31,14 @@ class SolverOptions:
     max_steps: int
 
 
-def largest(error):
+def largest(error: Any) -> Any:
     """Largest scaled error over components, classes and z: quiet classes must not hide an active one."""
     return jnp.max(jnp.abs(error))
 
 
-def step_sizes(options: SolverOptions, interval, jumps) -> diffrax.AbstractStepSizeController:
+def step_sizes(options: SolverOptions, interval: Any, jumps: Any) -> diffrax.AbstractStepSizeController[Any, Any]:
     """Adaptive steps of at most one interval of the time grid, so that no pulse is stepped over, that stop at jumps."""
-    controller: diffrax.AbstractStepSizeController
+    controller: diffrax.AbstractStepSizeController[Any, Any]
     controller = diffrax.PIDController(rtol=options.rtol, atol=options.atol, norm=largest, dtmax=interval)
     return diffrax.ClipStepSizeController(controller, jump_ts=jumps) if jumps.size else controller
 
@@ -66,15 +66,15 @@ def adjoint(solver: Any, derivatives: str, checkpoints: int | None = None) -> di
 
 def integrate(
     options: SolverOptions,
-    coefficients,
-    state,
-    drive,
-    time,
-    jumps,
+    coefficients: Any,
+    state: Any,
+    drive: Any,
+    time: Any,
+    jumps: Any,
     *,
-    structure,
-    running,
-    want_average,
+    structure: Any,
+    running: Any,
+    want_average: Any,
     derivatives: str = "reverse",
 ) -> Run:
     """Integrate the medium with steps no longer than one interval of the time grid.

@@ -175,7 +175,7 @@ def _alkali(
     return Alkali(*lines)
 
 
-rubidium85 = _alkali(
+rubidium85: Alkali = _alkali(
     "85Rb",
     "D. A. Steck, Rubidium 85 D Line Data, revision 2.1.6 (2013)",
     nuclear_spin=2.5,
@@ -187,7 +187,7 @@ rubidium85 = _alkali(
 )
 """85Rb, I = 5/2: ground-state splitting 3035.732439 MHz."""
 
-rubidium87 = _alkali(
+rubidium87: Alkali = _alkali(
     "87Rb",
     "D. A. Steck, Rubidium 87 D Line Data, revision 2.1.5 (2015)",
     nuclear_spin=1.5,
@@ -199,7 +199,7 @@ rubidium87 = _alkali(
 )
 """87Rb, I = 3/2: ground-state splitting 6834.682610904 MHz."""
 
-caesium133 = _alkali(
+caesium133: Alkali = _alkali(
     "133Cs",
     "D. A. Steck, Cesium D Line Data, revision 2.1.4 (2010)",
     nuclear_spin=3.5,
@@ -211,7 +211,7 @@ caesium133 = _alkali(
 )
 """133Cs, I = 7/2: ground-state splitting 9192.63177 MHz, exactly."""
 
-potassium39 = _alkali(
+potassium39: Alkali = _alkali(
     "39K",
     "T. G. Tiecke, Properties of Potassium, version 1.02 (2011)",
     nuclear_spin=1.5,
@@ -223,7 +223,7 @@ potassium39 = _alkali(
 )
 """39K, I = 3/2: ground-state splitting 461.7197202 MHz."""
 
-sodium23 = _alkali(
+sodium23: Alkali = _alkali(
     "23Na",
     "D. A. Steck, Sodium D Line Data, revision 2.1.4 (2010)",
     nuclear_spin=1.5,

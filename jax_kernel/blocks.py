@@ -14,7 +14,7 @@ between two scalings: of the coherences by a half before it and by two after it.
 """
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -151,14 +151,16 @@ def _driven(layout: _Layout, coefficients: "Coefficients", part):
     return jnp.einsum("bdij,bj...->bdi...", matrix, part)  # no reshape, which would undivide divided classes
 
 
-def lindblad(structure: Structure, coefficients: "Coefficients", state, rabi):
+def lindblad(structure: Structure, coefficients: "Coefficients", state: Any, rabi: Any) -> Any:
     """Lindbladian applied to the state for a given Ω, shape (component, class, z)."""
     layout = _layout(structure)
     driven = tuple(_driven(layout, coefficients, part) for part in _squares(layout, state))
     return _rows(structure, coefficients, state, _flow(layout, driven, rabi), False)
 
 
-def lindblad_transpose(structure: Structure, coefficients: "Coefficients", state, cotangent, rabi):
+def lindblad_transpose(
+    structure: Structure, coefficients: "Coefficients", state: Any, cotangent: Any, rabi: Any
+) -> Any:
     """The transposes of `lindblad` in the state and in Ω: cotangents (component, class, z) and (field, 2, z).
 
     With the Hermitian X that belongs to the cotangent and B = (D + Dᵀ) X, that of Ω is 2 Im(Σ B* ρ), −2 Re(Σ σ B* ρ).
@@ -251,13 +253,13 @@ def _moments(structure: Structure, coefficients: "Coefficients"):
     return np.concatenate([imaginary, real]), matrix
 
 
-def source(structure: Structure, coefficients: "Coefficients", state):
+def source(structure: Structure, coefficients: "Coefficients", state: Any) -> Any:
     """dΩ/dζ, shape (field, 2, z)."""
     rows, matrix = _moments(structure, coefficients)
     return matrix @ jnp.sum(coefficients.weights[:, None] * state[rows], axis=-2)
 
 
-def source_transpose(structure: Structure, coefficients: "Coefficients", cotangent):
+def source_transpose(structure: Structure, coefficients: "Coefficients", cotangent: Any) -> Any:
     """The transpose of `source` in the state, shape (component, class, z)."""
     rows, matrix = _moments(structure, coefficients)
     averages = jnp.zeros((structure.num_components, cotangent.shape[-1]), cotangent.dtype)

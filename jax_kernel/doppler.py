@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import special
-from scipy.sparse.csgraph import connected_components
 
 from jax_kernel import stable
 from jax_kernel.errors import ProblemError
@@ -80,6 +79,8 @@ def coherence_damping_rates(problem: Problem) -> np.ndarray:
         operator = np.asarray(decay.operator)
         both, unit = operator.conj().T @ operator, np.eye(levels)
         dissipator = np.kron(operator, operator.conj()) - (np.kron(both, unit) + np.kron(unit, both.T)) / 2
+        from scipy.sparse.csgraph import connected_components  # late, for a tenth of a second
+
         count, block = connected_components(dissipator != 0, directed=False)
         slowest = np.empty(count)
         for k in range(count):

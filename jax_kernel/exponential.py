@@ -37,7 +37,7 @@ class _Factors(NamedTuple):
     imaginary: Float[Array, "factor coherence class 1"]
 
 
-def integrate(inputs: Inputs, *, setup: Setup, running, h, by_hand: bool = True) -> Run:
+def integrate(inputs: Inputs, *, setup: Setup, running: Any, h: Any, by_hand: bool = True) -> Run:
     """Integrate the medium over all steps; arguments and result are those of `jax_kernel.integrate.integrate`.
 
     Without the adjoint written `by_hand` it has derivatives of every kind and order, and none stores every stage.

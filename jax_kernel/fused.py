@@ -9,6 +9,7 @@ Elsewhere the mark has no meaning, and the call runs as any other.
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +100,7 @@ def _sum(count: int, chunk: int, terms: Callable, zero):
     return zero + terms(0, count)
 
 
-def product(vectors, matrix, start):
+def product(vectors: Any, matrix: Any, start: Any) -> Any:
     """start + Σ_k vectors[…, k] matrix[k, :] for start and vectors (…, z) and a matrix (z, z), shape (…, z)."""
 
     def terms(start, count):
@@ -111,7 +112,7 @@ def product(vectors, matrix, start):
     return _sum(count, 4 if 8 < count < 48 else 8, terms, start)  # the fastest; up to 8 without a loop
 
 
-def partial_sum(x):
+def partial_sum(x: Any) -> Any:
     """The sum of x (…, z) along z, as up to eight parts (…, part) that are yet to be added."""
     size = x.shape[-1]
     if size <= PART:
@@ -122,7 +123,7 @@ def partial_sum(x):
     return total + jnp.pad(rest, [(0, 0)] * (x.ndim - 1) + [(0, PART - rest.shape[-1])]) if size % PART else total
 
 
-def class_sum(x):
+def class_sum(x: Any) -> Any:
     """Σ_v x[…, v, z], shape (…, z)."""
     classes = x.shape[-2]
     if classes == 1:

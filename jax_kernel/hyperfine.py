@@ -69,7 +69,7 @@ class FineLevel:
     g_J: float | None = None
     F: tuple[float, ...] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_spin("J", self.J)
 
 
@@ -137,7 +137,7 @@ class HyperfineLine:
     linewidth: float
     g_I: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_spin("nuclear_spin", self.nuclear_spin)
         J, upper_J = self.lower.J, self.upper.J
         if abs(J - upper_J) not in (0, 1) or J + upper_J < 1:

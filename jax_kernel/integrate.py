@@ -144,7 +144,7 @@ def _stages(h) -> _Stages:
     return _Stages._make([jnp.repeat(h, STAGES, axis=1), *tiled, number])
 
 
-def field_at_nodes(drive, source, running):
+def field_at_nodes(drive: Any, source: Any, running: Any) -> Any:
     """Ω at the z-nodes from Ω at the entrance (…, field, 2) and the source (…, field, 2, z).
 
     `running` integrates from the entrance to each node, shape (z, z); (field, z, z) where fields enter at either end.
@@ -152,13 +152,13 @@ def field_at_nodes(drive, source, running):
     return drive[..., None] + source @ jnp.swapaxes(running, -1, -2)
 
 
-def derivative(structure: Structure, coefficients: Coefficients, running, state, drive):
+def derivative(structure: Structure, coefficients: Coefficients, running: Any, state: Any, drive: Any) -> Any:
     """dρ/dt of the whole medium for Ω at the entrance: the one right-hand side of every integrator."""
     rabi = field_at_nodes(drive, rhs.source(structure, coefficients, state), running)
     return rhs.stack_rows(rhs.lindblad(structure, coefficients, state, rabi), state)
 
 
-def observe(structure: Structure, want_average: bool, coefficients: Coefficients, state) -> Observed:
+def observe(structure: Structure, want_average: bool, coefficients: Coefficients, state: Any) -> Observed:
     """What is kept of one state."""
     average = rhs.average(coefficients, state) if want_average else None
     return Observed(rhs.source(structure, coefficients, state), average)
@@ -219,7 +219,7 @@ def _march(setup: Setup, keep: str, inputs: Inputs, running, h, *, checkpoint: b
     return Run(seen, end, slopes), kept
 
 
-def integrate_plain(inputs: Inputs, *, setup: Setup, running, h) -> Run:
+def integrate_plain(inputs: Inputs, *, setup: Setup, running: Any, h: Any) -> Run:
     """`integrate` without its hand-written adjoint, with derivatives of every kind and order.
 
     Of each order of reverse mode every segment stores one state, and computes its stages again.

@@ -39,7 +39,7 @@ class Marched(NamedTuple):
     error: Any
 
 
-def density_at(given, z, positions, density):
+def density_at(given: Any, z: Any, positions: Any, density: Any) -> Any:
     """Number density of every step: the problem's own times a factor, or straight lines through samples."""
     return density * given.reshape(()) if given.size == 1 else jnp.interp(positions, z, given)
 
@@ -47,15 +47,15 @@ def density_at(given, z, positions, density):
 def march(
     options: MarchOptions,
     coefficients: rhs.Coefficients,
-    state,
-    entrance,
+    state: Any,
+    entrance: Any,
     drive: Callable,
     *,
-    structure,
-    time,
-    jumps,
-    density,
-    step,
+    structure: Any,
+    time: Any,
+    jumps: Any,
+    density: Any,
+    step: Any,
     want_average: bool,
     derivatives: str,
 ) -> Marched:
@@ -128,7 +128,7 @@ def march(
     return Marched(jax.lax.complex(fields[:, :, 0], fields[:, :, 1]), average, carry[5])
 
 
-def local_error(euler: bool, step, here, before, earlier, taken):
+def local_error(euler: bool, step: Any, here: Any, before: Any, earlier: Any, taken: Any) -> Any:
     """Truncation error of one step by the next derivative of Ω in z, its largest in time, shape (field,).
 
     Args:
@@ -149,12 +149,12 @@ def local_error(euler: bool, step, here, before, earlier, taken):
 def solve_slice(
     options: MarchOptions,
     coefficients: rhs.Coefficients,
-    state,
+    state: Any,
     drive: Callable,
     *,
     structure: Structure,
-    time,
-    jumps,
+    time: Any,
+    jumps: Any,
     want_average: bool,
     derivatives: str,
 ) -> Observed:

@@ -52,7 +52,7 @@ class Options:
     mode: str = "reverse"
     sharding: Sharding | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         def one_of(name, allowed):
             if getattr(self, name) not in allowed:
                 parameters.fail(name, f"be one of {', '.join(map(repr, allowed))}", f"is {getattr(self, name)!r}")

@@ -70,7 +70,7 @@ class Problem:
     level_doppler_slopes: tuple[float, ...] | None = None
     label: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in read_problem(self.to_dict()).items():
             object.__setattr__(self, name, value)  # checked, and in the hashable form
         object.__setattr__(self, "_content_hash", hash(tuple(getattr(self, field.name) for field in fields(self))))
@@ -175,16 +175,9 @@ class Problem:
         Raises:
             ProblemError: A Rabi frequency, a pulse or a collapse operator is complex, for which the format has no form.
         """
-        named: list[tuple[str, tuple[Any, ...]]] = []
-        for k, field in enumerate(self.fields):
-            samples = dict(field.envelope.args).get("ylist", ())
-            named += [(f"fields[{k}].rabi_freq", (field.rabi_freq,)), (f"fields[{k}].rabi_freq_t_args.ylist", samples)]
-        for d, decay in enumerate(self.decays):
-            named.append((f"decays[{d}].operator", tuple(itertools.chain(*(decay.operator or ())))))
-        for name, values in named:
-            if any(isinstance(value, complex) for value in values):
-                cure = "keep it in Python with `to_dict`"
-                raise ProblemError(f"Argument `system.{name}` must be real in a file, but is complex: {cure}.")
+        for name in complex_values(self):
+            cure = "keep it in Python with `to_dict`"
+            raise ProblemError(f"Argument `{name}` must be real in a file, but is complex: {cure}.")
         target = Path(path)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
@@ -192,6 +185,52 @@ class Problem:
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def from_clerq(cls, solver: Any) -> Problem:
+        """Read a live clerq solver, as it stands: edits of its attributes count, whether it was solved does not.
+
+        A function of the user's own in place of one of `clerq.t_funcs` is kept as samples on the solver's grid, joined
+        by straight lines; where these miss the function, a `WindowWarning` says by how much.
+
+        Args:
+            solver: A `clerq.PropagationSolver`, or a `clerq.LindbladSolver`, which becomes a single driven system
+                (its interaction strengths are 0).
+
+        Returns:
+            The problem. What steers clerq's machinery (`method`, `opts`, `savefile`) is no part of it.
+
+        Raises:
+            ProblemError: It is no such solver, or breaks a rule of `from_dict`.
+
+        Example:
+            >>> import clerq  # doctest: +SKIP
+            >>> solver = clerq.PropagationSolver.from_json("problem.json")  # doctest: +SKIP
+            >>> Problem.from_clerq(solver) == Problem.from_json("problem.json")  # doctest: +SKIP
+            True
+        """
+        from .interop import read_solver
+
+        return read_solver(solver)
+
+    def to_clerq(self) -> Any:
+        """A `clerq.PropagationSolver` of this problem, from which `from_clerq` reads an equal one.
+
+        Returns:
+            The solver, not solved yet, with clerq's default `opts`.
+
+        Raises:
+            ProblemError: The problem has what clerq cannot express (complex values, `operator`, `level_detunings`,
+                `level_doppler_slopes`, `quadrature`); the text names each.
+            ImportError: clerq is not installed.
+
+        Example:
+            >>> solver = problem.to_clerq()  # doctest: +SKIP
+            >>> solver.solve(progress=False)  # doctest: +SKIP
+        """
+        from .interop import write_solver
+
+        return write_solver(self)
 
     @property
     def time(self) -> np.ndarray:
@@ -286,6 +325,17 @@ class Problem:
             f"t {self.t_min:g} to {self.t_max:g} in {self.t_steps} steps; "
             f"z {self.z_min:g} to {self.z_max:g} in {self.z_steps} steps)"
         )
+
+
+def complex_values(problem: Problem) -> list[str]:
+    """Names of the arguments of a problem that are complex."""
+    named: list[tuple[str, tuple[Any, ...]]] = []
+    for k, field in enumerate(problem.fields):
+        samples = dict(field.envelope.args).get("ylist", ())
+        named += [(f"fields[{k}].rabi_freq", (field.rabi_freq,)), (f"fields[{k}].rabi_freq_t_args.ylist", samples)]
+    for d, decay in enumerate(problem.decays):
+        named.append((f"decays[{d}].operator", tuple(itertools.chain(*(decay.operator or ())))))
+    return [f"system.{name}" for name, values in named if any(isinstance(value, complex) for value in values)]
 
 
 def _write_field(field: Field) -> dict[str, Any]:

@@ -60,14 +60,14 @@ class Program:
     sharding: Sharding | None = None
     fused: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.derivatives not in adaptive.DERIVATIVES:
             allowed = ", ".join(map(repr, adaptive.DERIVATIVES))
             raise ProblemError(f"Argument `derivatives` must be one of {allowed}, but is {self.derivatives!r}.")
 
 
 @lru_cache(maxsize=128)
-def executable(program: Program):
+def executable(program: Program) -> Callable[..., Any]:
     """The jitted function (numbers, params) -> outputs of a program; at most 128 programs keep theirs."""
     jitted, sharding = jax.jit(partial(run, program)), program.sharding
     if sharding is None:
@@ -309,7 +309,7 @@ def _worst(errors, *runs):
     return jnp.where(finite, jnp.max(errors), jnp.inf)
 
 
-def scaled_path(numbers, density):
+def scaled_path(numbers: Any, density: Any) -> Any:
     """Scaled optical path ∫N dz up to each position of the problem, in [0, 1], and its scale.
 
     One number scales the problem's own profile, whose integral is exact; samples are joined by straight lines.
@@ -324,7 +324,7 @@ def scaled_path(numbers, density):
     return path / scale, scale * factor
 
 
-def coefficients_of(program: Program, numbers, params, total) -> Coefficients:
+def coefficients_of(program: Program, numbers: Any, params: Any, total: Any) -> Coefficients:
     """The numbers of the generator from the physical parameters (all cyclic), in angular frequency."""
     structure = program.structure
     detunings = params["level_detunings"] if "level_detunings" in params else params["detunings"] @ numbers["upper"]

@@ -20,7 +20,7 @@ from .stable import clipped_ratio, ratio, sech, sinc
 SECH_FWHM = 2 * float(np.arccosh(2.0))
 """Full width at half maximum of sech(t / width), in units of width."""
 
-EDGES = {"square": ("on", "off"), "intp": ("tlist",)}
+EDGES: dict[str, tuple[str, ...]] = {"square": ("on", "off"), "intp": ("tlist",)}
 """Arguments that are times of jumps and kinks: the solver places its steps by them, so they have no gradient."""
 
 
@@ -82,7 +82,7 @@ def _intp(t, inside, args):
     return parts[0] if len(parts) == 1 else lax.complex(parts[0], parts[1])
 
 
-ENVELOPES = {
+ENVELOPES: dict[str, Callable[..., Any]] = {
     "square": _square,
     "gaussian": _gaussian,
     "sech": _sech,

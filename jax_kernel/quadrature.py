@@ -8,7 +8,7 @@ Abramowitz and Stegun 22.7.10 (recurrence) and 22.8.5 (integral of Legendre poly
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ def _legendre(x, order: int):
     return jnp.concatenate([jnp.stack([one, x]), higher]).T
 
 
-def read_out(rule: Rule, x):
+def read_out(rule: Rule, x: Any) -> Any:
     """Matrices that read the integral and the value of a function given at the nodes, at any points.
 
     Args:
@@ -78,7 +78,7 @@ def read_out(rule: Rule, x):
     return _integrals(legendre) @ coefficients / 2, legendre[:, :order] @ coefficients
 
 
-def directed(integrals, weights, backward):
+def directed(integrals: Any, weights: Any, backward: Any) -> Any:
     """Integrals from the entrance of each field, from those from 0 (…, node) and the integral over all, `weights`.
 
     Args:
@@ -94,7 +94,7 @@ def directed(integrals, weights, backward):
     return jnp.stack([jnp.asarray(weights, integrals.dtype) - integrals if back else integrals for back in backward])
 
 
-def unresolved(rule: Rule, f):
+def unresolved(rule: Rule, f: Any) -> Any:
     """Bound on what the polynomial misses of the integral of f, given at the nodes along the last axis.
 
     The two highest Legendre coefficients stand for the first one left out.
@@ -102,6 +102,6 @@ def unresolved(rule: Rule, f):
     return last_coefficients(rule, f) / (2 * len(rule.nodes) + 1)
 
 
-def last_coefficients(rule: Rule, f):
+def last_coefficients(rule: Rule, f: Any) -> Any:
     """The larger modulus of the two highest Legendre coefficients of f, given at the nodes along the last axis."""
     return jnp.max(jnp.abs(f @ jnp.asarray(rule.coefficients[-2:], f.dtype).T), axis=-1)

@@ -70,6 +70,9 @@ def is_integer(value: Any) -> TypeGuard[int]:
 class Keys:
     """One object of the input: its values by key, each checked and named by its dotted path in an error."""
 
+    content: Any
+    path: str
+
     def __init__(self, content: Any, path: str, allowed: tuple[str, ...]):
         self.content, self.path = content, path
         name = path or "problem"
@@ -352,7 +355,8 @@ def _read_velocity_classes(top: Keys) -> VelocityClasses | None:
         if spacing != "auto":
             keys.fail(name, 'be absent unless `thermal_delta_spacing` is "auto"', f"is {show(keys.get(name))}")
         read[name] = _read_echo_tolerance(keys)
-    return VelocityClasses(**read, thermal_delta_spacing=spacing)
+    classes = VelocityClasses(**read, thermal_delta_spacing=spacing)
+    return None if classes == VelocityClasses() else classes  # so clerq writes atoms at rest
 
 
 def _read_echo_tolerance(keys: Keys) -> float:

@@ -46,7 +46,7 @@ class Resolution:
         solver = ", solver='exponential'" if self.solver == "exponential" else ""
         return f"Resolution(z_nodes={self.z_nodes}, t_substeps={self.t_substeps}{solver})"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.solver not in (None, "runge-kutta", "exponential"):
             raise ProblemError(
                 f"Argument `resolution.solver` must be 'runge-kutta', 'exponential' or None, but is {self.solver!r}."

@@ -55,27 +55,27 @@ def widened(structure: Structure, coefficients: Coefficients, shape: tuple[int, 
     return jax.tree.map(lambda x: jnp.broadcast_to(x, shape), coefficients)
 
 
-def over_classes(state, rows):
+def over_classes(state: Any, rows: Any) -> Any:
     """The sum over the velocity classes, the axis before the last, as it may stand where the state does."""
     if isinstance(state, tuple):
         return fused.class_sum(rows)
     return jnp.sum(rows, axis=-2) if rows.shape[-2] > 1 else rows[..., 0, :]
 
 
-def weighted(coefficients: Coefficients, state):
+def weighted(coefficients: Coefficients, state: Any) -> Any:
     """The state times the weights of the velocity classes."""
     weights = coefficients.weights if coefficients.weights.ndim == 2 else coefficients.weights[:, None]
     return jax.tree.map(lambda row: weights * row, state)
 
 
-def average(coefficients: Coefficients, state):
+def average(coefficients: Coefficients, state: Any) -> Any:
     """Average over the velocity classes, shape (component, z)."""
     if isinstance(state, tuple):
         return jnp.stack([over_classes(state, row) for row in weighted(coefficients, state)])
     return over_classes(state, weighted(coefficients, state))
 
 
-def source(structure: Structure, coefficients: Coefficients, state):
+def source(structure: Structure, coefficients: Coefficients, state: Any) -> Any:
     """dΩ/dζ = 2i g ζ_total Σ_v w_v Σ f ρ_ab, shape (field, 2, z)."""
     if not structure.unrolled:
         return blocks.source(structure, coefficients, state)
@@ -83,7 +83,7 @@ def source(structure: Structure, coefficients: Coefficients, state):
     return jnp.stack([jnp.stack([over_classes(state, row) for row in part]) for part in rows])
 
 
-def emitted(structure: Structure, coefficients: Coefficients, state):
+def emitted(structure: Structure, coefficients: Coefficients, state: Any) -> Any:
     """What every velocity class adds to the source, a real and an imaginary row (class, z) for each field."""
     c = one_by_one(structure, coefficients)
     rows: list = [[0, 0] for _ in range(structure.num_fields)]
@@ -97,7 +97,7 @@ def emitted(structure: Structure, coefficients: Coefficients, state):
     return [[zero + c.weights * g * row for row in part] for g, part in zip(c.coupling, rows, strict=True)]
 
 
-def add_source_transpose(structure: Structure, coefficients: Coefficients, rows, cotangent):
+def add_source_transpose(structure: Structure, coefficients: Coefficients, rows: Any, cotangent: Any) -> Any:
     """Component rows plus the transpose of `source` in the state, from the cotangent of its result."""
     if not structure.unrolled:
         return rows + blocks.source_transpose(structure, coefficients, cotangent)
@@ -116,7 +116,7 @@ def add_source_transpose(structure: Structure, coefficients: Coefficients, rows,
     return rows
 
 
-def add_average_transpose(structure: Structure, coefficients: Coefficients, rows, cotangent):
+def add_average_transpose(structure: Structure, coefficients: Coefficients, rows: Any, cotangent: Any) -> Any:
     """Component rows plus the transpose of `average` in the state, from the cotangent of its result."""
     if not structure.unrolled:
         return rows + coefficients.weights[:, None] * cotangent[:, None]
@@ -124,14 +124,14 @@ def add_average_transpose(structure: Structure, coefficients: Coefficients, rows
     return [row + weights * cotangent[component] for component, row in enumerate(rows)]
 
 
-def lindblad(structure: Structure, coefficients: Coefficients, state, rabi):
+def lindblad(structure: Structure, coefficients: Coefficients, state: Any, rabi: Any) -> Any:
     """Lindbladian applied to the state for a given Ω, as component rows (class, z)."""
     if not structure.unrolled:
         return blocks.lindblad(structure, coefficients, state, rabi)
     return _lindblad(structure, one_by_one(structure, coefficients), state, rabi)
 
 
-def lindblad_transpose(structure: Structure, coefficients: Coefficients, state, cotangent, rabi):
+def lindblad_transpose(structure: Structure, coefficients: Coefficients, state: Any, cotangent: Any, rabi: Any) -> Any:
     """The transposes of `lindblad`: component rows of the cotangent of the state, and that of Ω, (field, 2, z)."""
     if not structure.unrolled:
         return blocks.lindblad_transpose(structure, coefficients, state, cotangent, rabi)
@@ -183,7 +183,7 @@ def _drive_cotangent(structure: Structure, c: Coefficients, state, cotangent):
     return jnp.stack([jnp.stack([over_classes(state, zero + part) for part in row]) for row in rows])
 
 
-def stack_rows(rows, like) -> Any:
+def stack_rows(rows: Any, like: Any) -> Any:
     """Component rows (0 where none) as a state of the same kind."""
     if isinstance(rows, jax.Array):
         return rows

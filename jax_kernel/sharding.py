@@ -38,7 +38,7 @@ class Sharding:
     batch: int = 1
     classes: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in (BATCH, CLASSES):
             value = getattr(self, name)
             if not (is_integer(value) and value >= 1):

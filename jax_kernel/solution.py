@@ -3,6 +3,8 @@
 from typing import Any
 
 import equinox as eqx
+import jax
+import numpy as np
 
 
 class Solution(eqx.Module):
@@ -35,6 +37,21 @@ class Solution(eqx.Module):
     final_state: Any = None
     resolution: Any = eqx.field(static=True, default=None)
 
+    def numpy(self) -> "Solution":
+        """The same solution with NumPy arrays in place of tensors or JAX arrays.
+
+        Returns:
+            Views, which share the memory of what lies on the CPU (of a conjugated or negated view of a tensor a copy),
+            without gradients; arrays of JAX are read-only.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> solution = Solution(fields=jnp.ones((1, 2, 3), complex), z=jnp.arange(2.0), time=jnp.arange(3.0))
+            >>> type(solution.numpy().fields).__name__
+            'ndarray'
+        """
+        return jax.tree.map(_to_numpy, self)
+
     def __repr__(self) -> str:
         def shape(x):
             return f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
@@ -53,3 +70,7 @@ class Solution(eqx.Module):
             f"Solution\n  fields      {shape(self.fields)}\n  states      {states or 'not asked for'}\n"
             f"  resolution  {self.resolution}\n  error       {errors}"
         )
+
+
+def _to_numpy(x: Any) -> np.ndarray:
+    return x.numpy(force=True) if hasattr(x, "resolve_conj") else np.asarray(x)  # of a tensor, or of JAX

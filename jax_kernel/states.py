@@ -13,7 +13,9 @@ from .generator import Structure
 from .rhs import Coefficients
 
 
-def start(structure: Structure, numbers, params, path, nodes) -> Float[Array, "component class_or_1 z_or_1"]:
+def start(
+    structure: Structure, numbers: Any, params: Any, path: Any, nodes: Any
+) -> Float[Array, "component class_or_1 z_or_1"]:
     """The state at t_min, from `initial_density_matrix`, where it is given, or the populations `initial_state`."""
     if "initial_density_matrix" in params:
         return _packed(structure, _at_nodes(params["initial_density_matrix"], numbers, params, path, nodes))
@@ -74,13 +76,13 @@ def _packed(structure: Structure, given) -> Float[Array, "component class z"]:
     return jnp.concatenate([jnp.real(given[levels, levels]), real, imaginary])
 
 
-def matrix(structure: Structure, components) -> Complex[Array, "*axes level level"]:
+def matrix(structure: Structure, components: Any) -> Complex[Array, "*axes level level"]:
     """Density matrices from their components, shape (component, *axes)."""
     levels = np.arange(structure.num_states)
     return jnp.moveaxis(_elements(structure, components, levels[:, None], levels), (0, 1), (-2, -1))
 
 
-def averaged(structure: Structure, coefficients: Coefficients, average) -> dict[str, Any]:
+def averaged(structure: Structure, coefficients: Coefficients, average: Any) -> dict[str, Any]:
     """Density matrix, populations and coherences from the averaged components, shape (component, z, time)."""
     levels = np.arange(structure.num_states)
     fields, first, second = np.asarray(structure.pairs, int).reshape(-1, 3).T

@@ -14,6 +14,12 @@ def test_python_blocks_print_what_is_written(page, capsys):
     assert len(markdown.run(ROOT / "docs" / f"{page}.md", capsys)) >= 3
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # QuTiP's, of clerq
+def test_the_page_for_users_of_clerq(capsys):
+    pytest.importorskip("clerq")
+    assert len(markdown.run(ROOT / "docs" / "coming-from-clerq.md", capsys)) == 3
+
+
 def test_every_waveform_and_objective_is_in_a_table():
     rows = [line for line in (ROOT / "docs" / "controls.md").read_text().splitlines() if line.startswith("|")]
     table = "\n".join(rows)

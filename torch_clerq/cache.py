@@ -18,7 +18,7 @@ LARGEST = 2**30
 """Bytes that the programs of one processor and release may take; what was used least is deleted."""
 
 
-def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
+def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
     """Keep the programs that JAX compiles in this process on disk, and take those that are there.
 
     It sets JAX's own options, for all of JAX in this process, and is for the start of a program. The folder is made for

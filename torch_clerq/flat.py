@@ -54,6 +54,11 @@ class FlatParameters:
         (['weight[0, 0]', 'weight[0, 1]', 'bias'], 3)
     """
 
+    holder: Holder
+    parameters: dict[str, nn.Parameter]
+    sizes: list[int]
+    eps: float
+
     def __init__(self, module: nn.Module):
         self.holder = Holder(module)
         self.parameters = trained(module)

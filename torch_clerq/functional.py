@@ -148,6 +148,10 @@ class Watch:
         outgrown: whether an error was above the tolerance.
     """
 
+    calls: int
+    warned: float
+    outgrown: bool
+
     def __init__(self):
         self.calls, self.warned = 0, 0.0
         self.cured = self.outgrown = False
@@ -193,6 +197,18 @@ class Request:
         at: the resolution that it will run at, or None where one is to be searched.
         **options: the other arguments of `jax_kernel.options.Options`.
     """
+
+    options: Options
+    tol: float
+    given: parameters.Given
+    start: str
+    edges: tuple[tuple[float, ...], ...]
+    narrowest: Callable[[Any], float]
+    batch_size: int
+    tree: Any
+    from_tensor: tuple[bool, ...]
+    tensors: list[torch.Tensor]
+    fixed: tuple[Any, ...]
 
     def __init__(
         self,

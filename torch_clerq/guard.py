@@ -42,6 +42,12 @@ class Guard:
         patience: steps in a row that the objective must have grown in, more than one where each sees another batch.
     """
 
+    patience: int
+    grown: int
+    best: Any
+    since: int
+    growth: Growth
+
     def __init__(self, enabled: bool = True, patience: int = 1):
         self.enabled = enabled
         self.patience, self.grown = patience, 0

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from scipy.linalg import qr
 from scipy.optimize import least_squares
-from scipy.special import expit, logit
+from scipy.special import chdtrc, expit, logit, ndtri, stdtrit
 from torch import nn
 
 from jax_kernel.errors import InferenceWarning, ResolutionWarning, warn
@@ -131,7 +130,7 @@ class Inference:
     def probability(self) -> float:
         """Of so large a `chi_square` or a larger one, where model and σ are right; NaN where σ is not known."""
         known = self.sigma_known and self.degrees_of_freedom > 0
-        return float(stats.chi2.sf(self.chi_square, self.degrees_of_freedom)) if known else math.nan
+        return float(chdtrc(self.degrees_of_freedom, self.chi_square)) if known else math.nan
 
     @property
     def correlation(self) -> torch.Tensor:
@@ -162,8 +161,8 @@ class Inference:
         if name not in names:
             fail("name", f"be one of {', '.join(names)}", f"is {name!r}{suggestion(name, names)}")
         level = check_number("level", level, "be between 0 and 1", lambda number: 0 < number < 1)
-        distribution = stats.norm if self.sigma_known else stats.t(self.degrees_of_freedom)
-        reach = float(distribution.ppf((1 + level) / 2))
+        quantile = (1 + level) / 2
+        reach = float(ndtri(quantile) if self.sigma_known else stdtrit(self.degrees_of_freedom, quantile))
         return self._raw.interval(names.index(name), self.parameters[name], reach)
 
     def of(self, quantity: Callable[[nn.Module], torch.Tensor]) -> tuple[float, float]:

@@ -71,7 +71,7 @@ class Interval(Parametrisation):
     low: float
     high: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         numbers = all(isinstance(x, Real) and math.isfinite(x) for x in (self.low, self.high))
         if not (numbers and self.low < self.high):
             raise ProblemError(

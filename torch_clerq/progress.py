@@ -8,6 +8,7 @@ import time as clock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from tqdm import tqdm
 
@@ -27,6 +28,13 @@ class Bar:
         >>> with Bar(3, quiet=True) as bar:
         ...     bar(1, 0.5)
     """
+
+    steps: int
+    describe: Callable[[float], str]
+    first: int
+    begin: float
+    plain: bool
+    bar: Any
 
     def __init__(
         self,

@@ -81,6 +81,10 @@ class TorchPropagator(bridge.InGraph, Parametrised):
         True
     """
 
+    options: dict[str, Any]
+    watch: Watch
+    search_on: bool
+
     def __init__(
         self,
         problem: Problem,
@@ -266,7 +270,7 @@ class TorchPropagator(bridge.InGraph, Parametrised):
             own["pulse_args"] = pulse_args
         return own | params
 
-    def __prepare_scriptable__(self):
+    def __prepare_scriptable__(self) -> None:
         bridge.refuse_script()
 
     def extra_repr(self) -> str:
@@ -293,6 +297,9 @@ class Driven(nn.Module):
         >>> driven().shape, [name for name, _ in driven.named_parameters()]
         (torch.Size([1, 11, 101]), ['controls.waveforms.0.coefficients'])
     """
+
+    controls: nn.Module
+    propagator: TorchPropagator
 
     def __init__(self, controls: nn.Module, propagator: TorchPropagator):
         super().__init__()

@@ -24,6 +24,16 @@ class System:
         best_x: the raw values with the smallest χ² so far, None before the first.
     """
 
+    flat: FlatParameters
+    residuals: Callable[..., Any]
+    sigma: Any
+    priors: torch.Tensor
+    count: int
+    initial: float
+    trouble: str
+    best: float
+    random: torch.Tensor
+
     def __init__(self, flat: FlatParameters, residuals: Callable, sigma: Any, priors: torch.Tensor):
         self.flat, self.residuals, self.sigma, self.priors = flat, residuals, sigma, priors
         self.count, self.initial, self.trouble = 0, math.nan, ""

@@ -27,11 +27,13 @@ class InGraph:
     The compiler knows it by its key, a string, for it takes integers for sizes that may change.
     """
 
+    key: str
+
     def __init__(self):
         super().__init__()
         self._enlist()
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         """Restore a copy, which has a key of its own."""
         above = getattr(super(), "__setstate__", self.__dict__.update)
         above(state)

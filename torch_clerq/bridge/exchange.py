@@ -22,7 +22,7 @@ except ImportError:  # another JAX: better to refuse a fork that would have work
         return True
 
 
-logger = logging.getLogger("torch_clerq")
+logger: logging.Logger = logging.getLogger("torch_clerq")
 
 
 class _DLPack(NamedTuple):
@@ -132,7 +132,7 @@ def _cpu_is_default() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def settings(x64: bool, device: torch.device | None) -> AbstractContextManager:
+def settings(x64: bool, device: torch.device | None) -> AbstractContextManager[Any]:
     """JAX in 64-bit mode or not, and making arrays that no input places beside the tensors."""
     precision = jax.enable_x64(x64)
     if device is None and _cpu_is_default():

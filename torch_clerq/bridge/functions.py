@@ -24,7 +24,12 @@ from . import exchange
 from .compiled import unseen
 from .exchange import dtype_of, logger
 
-SIZE_OPERATIONS = {"floordiv": floordiv, "mod": mod, "max": torch.sym_max, "min": torch.sym_min}
+SIZE_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "floordiv": floordiv,
+    "mod": mod,
+    "max": torch.sym_max,
+    "min": torch.sym_min,
+}
 """What JAX writes sizes with, beside sums, products and powers."""
 
 Shape = tuple[Any, ...]
@@ -86,6 +91,11 @@ def arrays_of(constants: Any) -> Any:
 class _Derived(Function):
     """A derivative or a batch of a function; made by `vjp`, `jvp` and `batched`, so that equal ones are one."""
 
+    fn: Function
+    name: str
+    x64: bool
+    sharding: Any
+
     def __init__(self, fn: Function, name: str):
         self.fn, self.name, self.x64, self.sharding = fn, name, fn.x64, fn.sharding
 
@@ -116,6 +126,10 @@ def _bind(fn: Function, constants: Any, arrays: Sequence[jax.Array], chosen: Seq
 class Vjp(_Derived):
     """(constants, *arrays, *cotangents that are there) -> gradients of the needed arrays."""
 
+    needed: tuple[bool, ...]
+    there: tuple[bool, ...]
+    is_derivative: bool
+
     def __init__(self, fn: Function, needed: tuple[bool, ...], there: tuple[bool, ...]):
         super().__init__(fn, f"{fn.name}Backward")
         self.needed, self.there, self.is_derivative = needed, there, True
@@ -123,10 +137,10 @@ class Vjp(_Derived):
     def variant(self, derivatives: str) -> "Vjp":
         return _vjp(self.fn.variant("any"), self.needed, self.there)
 
-    def shapes(self, constants, tensors):
+    def shapes(self, constants: Any, tensors: Any) -> Any:
         return [(tuple(t.shape), t.dtype) for t, need in zip(tensors, self.needed, strict=False) if need]
 
-    def __call__(self, constants, *arrays):
+    def __call__(self, constants: Any, *arrays: Any) -> Any:
         count = len(self.needed)
         given: Iterator[Any] = iter(arrays[count:])
         of_needed, needed = _bind(self.fn, constants, arrays[:count], self.needed)
@@ -144,6 +158,9 @@ class Vjp(_Derived):
 class Jvp(_Derived):
     """(constants, *arrays, *tangents of the moving ones) -> tangents of the outputs that have one."""
 
+    moving: tuple[bool, ...]
+    is_derivative: bool
+
     def __init__(self, fn: Function, moving: tuple[bool, ...]):
         super().__init__(fn, f"{fn.name}Forward")
         self.moving, self.is_derivative = moving, True
@@ -151,11 +168,11 @@ class Jvp(_Derived):
     def variant(self, derivatives: str) -> "Jvp":
         return _jvp(self.fn.variant(derivatives), self.moving)
 
-    def shapes(self, constants, tensors):
+    def shapes(self, constants: Any, tensors: Any) -> Any:
         of_outputs = self.fn.shapes(constants, tensors[: len(self.moving)])
         return [(shape, dtype) for shape, dtype in of_outputs if dtype.is_floating_point or dtype.is_complex]
 
-    def __call__(self, constants, *arrays):
+    def __call__(self, constants: Any, *arrays: Any) -> Any:
         count = len(self.moving)
         of_moving, primals = _bind(self.fn, constants, arrays[:count], self.moving)
         _, tangents = jax.jvp(of_moving, primals, arrays[count:])
@@ -165,6 +182,9 @@ class Jvp(_Derived):
 class Batched(_Derived):
     """The function over an axis of some of its arrays, as one program; it comes first in every output."""
 
+    axes: tuple[int | None, ...]
+    is_derivative: bool
+
     def __init__(self, fn: Function, axes: tuple[int | None, ...]):
         super().__init__(fn, fn.name)
         self.axes, self.is_derivative = axes, fn.is_derivative
@@ -172,12 +192,12 @@ class Batched(_Derived):
     def variant(self, derivatives: str) -> "Batched":
         return _batched(self.fn.variant(derivatives), self.axes)
 
-    def shapes(self, constants, tensors):
+    def shapes(self, constants: Any, tensors: Any) -> Any:
         sizes = [t.shape[axis] for t, axis in zip(tensors, self.axes, strict=True) if axis is not None]
         single = [t if axis is None else _without(t, axis) for t, axis in zip(tensors, self.axes, strict=True)]
         return [((sizes[0], *shape), dtype) for shape, dtype in self.fn.shapes(constants, single)]
 
-    def __call__(self, constants, *arrays):
+    def __call__(self, constants: Any, *arrays: Any) -> Any:
         return jax.vmap(partial(self.fn, constants), in_axes=self.axes)(*arrays)
 
 
@@ -217,6 +237,10 @@ _thread = threading.local()
 
 class Executable:
     """A function and its compiled form."""
+
+    fn: Function
+    jitted: Any
+    said: bool
 
     __slots__ = ("fn", "jitted", "said")
 

@@ -26,7 +26,7 @@ from .views import autocast
 
 WIDE = {torch.float64, torch.complex128, torch.int64, torch.uint64}
 NUMBERS = (bool, int, float, complex, np.generic, np.ndarray, jax.Array)
-SYMBOLS: dict[type, Callable] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+SYMBOLS: dict[type, Callable[..., Any]] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 """Numbers that torch.compile would rather not fix, as a constant has to be."""
 
 WIDE_ARRAYS = {"float64", "complex128", "int64", "uint64"}
@@ -121,6 +121,11 @@ def _flat(fn: Callable, tree: Any, kinds: tuple[torch.dtype | str | bool, ...], 
 class JaxFunction(InGraph):
     """A torch function that computes in JAX; made by `jax_function`."""
 
+    fn: Callable[..., Any]
+    static_argnums: tuple[int, ...]
+    static_argnames: tuple[str, ...]
+    __name__: str
+
     def __init__(self, fn: Callable, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]):
         super().__init__()
         self.fn, self.static_argnums, self.static_argnames = fn, static_argnums, static_argnames
@@ -128,13 +133,13 @@ class JaxFunction(InGraph):
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__qualname__ = getattr(fn, "__qualname__", self.__name__)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return in_graph(self, args, kwargs)
         return self.traced(args, kwargs)
 
     @unseen
-    def traced(self, args, kwargs):
+    def traced(self, args: Any, kwargs: Any) -> Any:
         check_process()
         statics: tuple = ()
         if self.static_argnums or self.static_argnames:
@@ -191,13 +196,13 @@ class JaxFunction(InGraph):
         args = tuple(x for i, x in enumerate(args) if i not in positions)
         return args, {name: x for name, x in kwargs.items() if name not in positions}, tuple(statics)
 
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    def __prepare_scriptable__(self):
+    def __prepare_scriptable__(self) -> None:
         refuse_script()
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> Any:
         """By name where it stands in its module under the name of its function, as a decorator leaves it."""
         module = sys.modules.get(self.__module__)
         return (

@@ -46,6 +46,8 @@ class LinearBasis(Waveform):
         torch.Size([2, 3])
     """
 
+    coefficients: nn.Parameter
+
     functions: torch.Tensor
 
     def __init__(self, time: torch.Tensor, functions: Any, *, coefficients: Any = None, complex: bool = False):
@@ -114,6 +116,9 @@ class GaussianBasis(_Windowed):
         (torch.Size([101]), 2.484)
     """
 
+    window: tuple[float, float]
+    width: float
+
     def __init__(
         self,
         time: torch.Tensor,
@@ -160,6 +165,9 @@ class BSpline(_Windowed):
         >>> BSpline(time, 5, (0.0, 4.0), degree=1, coefficients=torch.tensor([0.0, 1.0, 3.0, 1.0, 0.0]))().tolist()
         [0.0, 1.0, 3.0, 1.0, 0.0]
     """
+
+    window: tuple[float, float]
+    degree: int
 
     def __init__(
         self,
@@ -210,6 +218,9 @@ class Fourier(_Windowed):
         array([ 1.,  3.,  1., -1.,  1.], dtype=float32)
     """
 
+    window: tuple[float, float]
+    harmonics: int
+
     def __init__(
         self,
         time: torch.Tensor,
@@ -255,6 +266,9 @@ class Sinc(_Windowed):
         array([0.   , 0.424, 1.   , 1.273, 1.   , 0.424, 0.   ], dtype=float32)
     """
 
+    window: tuple[float, float]
+    bandwidth: float
+
     def __init__(
         self,
         time: torch.Tensor,
@@ -298,6 +312,9 @@ class PiecewiseConstant(_Windowed):
         >>> steps().detach().numpy().round(6)
         array([0.5, 1. , 2. , 3. , 1.5], dtype=float32)
     """
+
+    window: tuple[float, float]
+    rise: float
 
     def __init__(
         self,

@@ -27,6 +27,8 @@ class Sum(Waveform):
         [(1+1j), (2+0j)]
     """
 
+    waveforms: nn.ModuleList
+
     def __init__(self, waveforms: Iterable[nn.Module]):
         super().__init__()
         self.waveforms = _several(waveforms)
@@ -58,6 +60,9 @@ class Polar(Waveform):
         >>> Polar(Sampled(time, torch.tensor([1.0, 2.0])), Sampled(time, torch.zeros(2)))().tolist()
         [(1+0j), (2+0j)]
     """
+
+    amplitude: nn.Module
+    phase: nn.Module
 
     def __init__(self, amplitude: nn.Module, phase: nn.Module):
         super().__init__()
@@ -104,6 +109,9 @@ class Quadratures(Waveform):
         [(1+1j), (2+1j)]
     """
 
+    real: nn.Module
+    imag: nn.Module
+
     def __init__(self, real: nn.Module, imag: nn.Module):
         super().__init__()
         self.real, self.imag = check_waveform("real", real), check_waveform("imag", imag)
@@ -131,6 +139,8 @@ class Concat(Waveform):
         >>> Concat([probes, GaussianBasis(time, 9, (1.0, 9.0))])().shape
         torch.Size([3, 2, 101])
     """
+
+    waveforms: nn.ModuleList
 
     def __init__(self, waveforms: Iterable[nn.Module]):
         super().__init__()
@@ -163,6 +173,9 @@ class Fields(nn.Module):
         >>> {label: tuple(waveform.shape) for label, waveform in fields().items()}
         {'probe': (101,), 'control': (101,)}
     """
+
+    names: tuple[str | int, ...]
+    waveforms: nn.ModuleList
 
     def __init__(self, waveforms: Mapping[str | int, nn.Module]):
         super().__init__()

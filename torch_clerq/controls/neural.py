@@ -42,6 +42,12 @@ class Neural(Waveform):
         (torch.Size([101]), 81)
     """
 
+    window: tuple[float, float]
+    frequencies: int
+    hidden: tuple[int, ...]
+    weights: nn.ParameterList
+    biases: nn.ParameterList
+
     features: torch.Tensor
 
     def __init__(

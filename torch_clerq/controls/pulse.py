@@ -59,6 +59,9 @@ class Pulse(Parametrised, Waveform):
         ['ampl', 'centre', 'raw_fwhm']
     """
 
+    envelope: str
+    names: tuple[str, ...]
+
     time: torch.Tensor
 
     def __init__(

@@ -95,6 +95,8 @@ class Gated(Waveform):
         [1.607, 0.0]
     """
 
+    waveform: nn.Module
+
     factor: torch.Tensor
 
     def __init__(self, waveform: nn.Module, factor: torch.Tensor):
@@ -142,6 +144,10 @@ class Bounded(Waveform):
         >>> Bounded(large, peak=2.0)().tolist()
         [2j]
     """
+
+    waveform: nn.Module
+    interval: Interval | None
+    peak: float | None
 
     def __init__(
         self, waveform: nn.Module, low: float | None = None, high: float | None = None, *, peak: float | None = None
@@ -206,6 +212,9 @@ class UnitEnergy(Waveform):
         4.0
     """
 
+    waveform: nn.Module
+    energy: float
+
     time: torch.Tensor
 
     def __init__(self, waveform: nn.Module, time: torch.Tensor, energy: float = 1.0):
@@ -261,6 +270,10 @@ class BandLimited(Waveform):
         True
     """
 
+    waveform: nn.Module
+    bandwidth: float
+    roll_off: float
+
     passed: torch.Tensor
 
     def __init__(self, waveform: nn.Module, time: torch.Tensor, bandwidth: float, *, roll_off: float = 0.25):
@@ -314,6 +327,8 @@ class TimeSymmetric(Waveform):
         >>> TimeSymmetric(Sampled(time, torch.tensor([0.0, 1.0, 5.0, 3.0, 2.0])), time)().tolist()
         [1.0, 2.0, 5.0, 2.0, 1.0]
     """
+
+    waveform: nn.Module
 
     def __init__(self, waveform: nn.Module, time: torch.Tensor):
         super().__init__()

@@ -40,6 +40,9 @@ class Growth:
         (4, True, True, 1000)
     """
 
+    tolerance: float
+    excess: float
+
     def __init__(self, *, tolerance: float = 1e-3, excess: float = 1e6):
         self.tolerance, self.excess = float(tolerance), float(excess)
         self.relative: list[float] = []

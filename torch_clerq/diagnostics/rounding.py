@@ -8,6 +8,7 @@ formula is as wrong each time, so that the two are told apart.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ class Witness(TorchDispatchMode):
         super().__init__()
         self.events: list[Event] = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = _name(func)
         inputs = _floats(args)
         before = None
@@ -129,11 +130,14 @@ class RandomRounding(TorchDispatchMode):
         dtype: of the results that are moved, or its complex form; constants of another are left as they are.
     """
 
+    generator: torch.Generator
+    dtype: torch.dtype
+
     def __init__(self, generator: torch.Generator, dtype: torch.dtype):
         super().__init__()
         self.generator, self.dtype = generator, dtype
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = _name(func)
         if name in EXACT or name.startswith(("new_", "empty")) or not func._schema.name.startswith("aten::"):
@@ -184,7 +188,7 @@ def spread(
     return Spread(rms(values), tuple(rms(column) for column in zip(*norms, strict=True)))
 
 
-def rms(values) -> float:
+def rms(values: Any) -> float:
     """Root mean square, inf where one is not finite."""
     values = np.abs(np.asarray(values, float))
     size = float(np.max(values, initial=0.0))

@@ -40,6 +40,11 @@ class Target:
         function: of tensors in their place; other tensors of its own come in the precision of the first.
     """
 
+    names: list[str]
+    function: Callable[[Sequence[torch.Tensor]], Any]
+    tensors: list[torch.Tensor]
+    random: dict[str, Any]
+
     def __init__(
         self, names: list[str], tensors: list[torch.Tensor], function: Callable[[Sequence[torch.Tensor]], Any]
     ):
