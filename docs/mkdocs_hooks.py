@@ -10,7 +10,7 @@ import griffe
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = ("examples/*.py", "examples/*.json", "benchmarks/README.md", "benchmarks/figures/*.png")
+OUTSIDE = ("CONTRIBUTING.md", "examples/*.py", "examples/*.json", "benchmarks/README.md", "benchmarks/figures/*.png")
 
 
 def on_files(files, config):
@@ -21,7 +21,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    return re.sub(r"\]\(\.\./(?=examples/|benchmarks/)", "](", markdown)
+    return re.sub(r"\]\(\.\./(?=examples/|benchmarks/|CONTRIBUTING)", "](", markdown)
 
 
 class Examples(griffe.Extension):
