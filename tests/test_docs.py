@@ -73,6 +73,23 @@ def test_links_lead_somewhere(page):
             assert anchor in markdown.anchors(target.read_text()), link
 
 
+@pytest.mark.parametrize("page", ["architecture.md", "extending.md"])
+def test_files_that_are_named_are_there(page):
+    named = set(re.findall(r"`([\w/]+\.(?:py|md|json))`", PAGES[page]))
+    assert len(named) > 10
+    folders = (
+        "",
+        "jax_kernel",
+        "torch_clerq",
+        "torch_clerq/bridge",
+        "torch_clerq/controls",
+        "torch_clerq/cli",
+        "tests/jax_kernel",
+    )
+    for name in named:
+        assert any((ROOT / folder / name).exists() for folder in folders), name
+
+
 def test_every_page_is_in_the_navigation():
     def leaves(item):
         if isinstance(item, str):
