@@ -21,7 +21,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    return re.sub(r"\]\(\.\./(?=examples/|benchmarks/|CONTRIBUTING)", "](", markdown)
+    return re.sub(r"\]\((\.\./(?=examples/|benchmarks/|CONTRIBUTING)|docs/)", "](", markdown)
 
 
 class Examples(griffe.Extension):

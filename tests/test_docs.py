@@ -20,7 +20,7 @@ PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(
 WITH_PYTHON = [name for name, text in PAGES.items() if "```python\n" in text]
 COMMANDS = ("solve", "design", "fit", "check", "info")
 NEEDS = {"coming-from-clerq.md": "clerq", "coming-from-torchdiffeq.md": "torchdiffeq"}
-TEXTS = PAGES | {"../README.md": (ROOT / "README.md").read_text()}
+TEXTS = PAGES | {f"../{name}.md": (ROOT / f"{name}.md").read_text() for name in ("README", "CONTRIBUTING")}
 
 
 @pytest.fixture
