@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import ROOT, two_level
+from tests.conftest import CACHE, ROOT, two_level
 from tests.torch_clerq.test_design import MEMORY, small_design
 from torch_clerq import Problem, Resolution, ResolutionError, TorchPropagator, cli, propagate, spectra
 from torch_clerq.files import write
@@ -23,9 +23,8 @@ SOLVED = ["envelopes.png", "populations.png", "solution.npz", "spectra.png", "zt
 
 
 def environment():
-    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
     return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": cache,
+        "JAX_COMPILATION_CACHE_DIR": CACHE,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         "PYTHONPATH": str(ROOT),
     }

@@ -57,7 +57,7 @@ def findings():
         ("conventions", r"couples \[1, 2\] as \[lower, upper\], .* write \[2, 1\]"),
         ("window", "time grid is too coarse for the light"),
         ("window", "changes at the end"),
-        ("clerq's grid", r"in 2 × 2 steps in z is off by \S+ % of the peak: raise `z_steps_inner`"),
+        ("clerq's grid", r"in 2 × 2 steps in z is off by .* the peak: raise `z_steps_inner`"),
     ],
 )
 def test_a_trap_is_found(topic, says, findings):
