@@ -92,5 +92,7 @@ def test_the_command_exits_1_where_something_is_found(tmp_path, capsys):
     assert [line.split("  ")[0] for line in err.splitlines()] == [f"{k}/8 {name}" for k, name in enumerate(TOPICS, 1)]
     assert cli.main(["check", str(tmp_path / "trapped.json"), "--tol", "1e-3", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
+    assert cli.main(["check", str(tmp_path / "trapped.json"), "--tol", "1e-3", "--quiet"]) == 1
+    assert capsys.readouterr().err.startswith("torch-clerq: conventions: Field ")
     assert set(found) == {"ok", "facts", "findings", "seconds", "warnings"}
     assert found["findings"][0]["topic"] == "conventions"

@@ -194,7 +194,7 @@ class _Check:
         self.find("window", checks.cut_off(self.problem, fields, limit=EDGE_LIMIT))
         error, change = checks.time_grid_error(fields), checks.window_edge_change(fields)
         self.facts["window"] = (
-            f"every other time misses {_percent(error)} of the light; {_percent(change)} at the edges"
+            f"every other time misses {_percent(error)} of the light; at the edges it changes by {_percent(change)}"
         )
 
     def _compare_march(self, fields: np.ndarray) -> None:
