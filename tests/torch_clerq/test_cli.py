@@ -1,5 +1,6 @@
 """The command line, in its own process where signals and exit codes matter."""
 
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import torch
 from tests.conftest import CACHE, ROOT, two_level
 from tests.torch_clerq.test_design import MEMORY, small_design
 from torch_clerq import Problem, Resolution, ResolutionError, TorchPropagator, cli, propagate, spectra
+from torch_clerq.cli.console import Console
 from torch_clerq.files import write
 from torch_clerq.objectives import retrieval_efficiency
 
@@ -327,3 +329,15 @@ def test_sigterm_during_a_design_keeps_the_best(design, tmp_path):
     process.communicate(timeout=60)
     assert process.returncode == 143
     assert json.loads((tmp_path / "out" / "result.json").read_text())["interrupted"]
+
+
+def test_on_a_terminal_the_status_is_one_line_that_goes_away(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "20")
+    console = Console()
+    console.status("a long description of what is done")
+    assert terminal.getvalue() == "a long description "
+    console.complain("two\nlines")
+    assert terminal.getvalue() == "a long description \r\x1b[Ktorch-clerq: two lines\n"
