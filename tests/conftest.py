@@ -1,4 +1,4 @@
-"""Shared fixtures. JAX's 64-bit mode is entered per test; compiled programs are kept in the repository's cache."""
+"""Shared fixtures. JAX's 64-bit mode is entered per test; compiled programs are kept for the next run, of any clone."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,24 @@ import jax
 import pytest
 
 import jax_kernel
+from torch_clerq.cache import cache_folder
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 
-jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache")))
+
+def _cache() -> str:
+    """A folder beside that of the user's own programs, or one in the repository where that cannot be written."""
+    folder = Path(f"{cache_folder()}-tests")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return str(ROOT / ".jax_cache")
+    return str(folder if os.access(folder, os.W_OK) else ROOT / ".jax_cache")
+
+
+CACHE = os.environ.get("JAX_COMPILATION_CACHE_DIR") or _cache()
+jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import CACHE, ROOT
 
 SCRIPTS = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 NEEDS = {"lightning_memory": "pytorch_lightning"}
@@ -22,7 +22,7 @@ def test_it_runs_and_learns(script, tmp_path):
     if script in NEEDS and find_spec(NEEDS[script]) is None:
         pytest.skip(f"needs {NEEDS[script]}")
     environment = {
-        "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache")),
+        "JAX_COMPILATION_CACHE_DIR": CACHE,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         "PYTHONPATH": str(ROOT),
     }

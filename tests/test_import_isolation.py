@@ -11,7 +11,7 @@ import pytest
 
 import jax_kernel
 import torch_clerq
-from tests.conftest import ROOT
+from tests.conftest import CACHE, ROOT
 
 PROBE = """
 import json, os, sys
@@ -120,7 +120,7 @@ fields = propagate(problem, interaction_strengths=g, **options)
 fields.abs().sum().backward()
 print(fields.dtype, g.grad.dtype)
 """
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"), "JAX_ENABLE_X64": "1"}
+    cache = {"JAX_COMPILATION_CACHE_DIR": CACHE, "JAX_ENABLE_X64": "1"}
     assert python(code, **cache).splitlines() == [
         "True torch.complex128",
         "torch.complex64 torch.float32",

@@ -249,6 +249,24 @@ class Design:
         interrupted = found.stopped in ("callback", "interrupted")
         return Trained(fields, math.exp(-found.value), found.step, history, at, interrupted)
 
+    def designed(self, verified: Verified) -> Problem:
+        """The problem with the designed pulses in it, sampled (`intp`) on the finer time grid of the verification.
+
+        Args:
+            verified: what `verify` returned.
+
+        Returns:
+            A problem, which clerq can solve, too.
+        """
+        with torch.no_grad():
+            waveforms = verified.fields()
+        content = self.problem.to_dict() | {"t_steps": 2 * self.problem.t_steps}
+        for name, waveform in waveforms.items():
+            samples = {"tlist": verified.solution.time.tolist(), "ylist": waveform.tolist()}
+            light = content["system"]["fields"][self.problem.field_index(name)]
+            light |= {"rabi_freq": 1.0, "rabi_freq_t_func": "intp", "rabi_freq_t_args": samples}
+        return Problem.from_dict(content)
+
     def verify(self, trained: Trained) -> Verified:
         """Evaluate a design anew, so that an error of the grid cannot pass for an efficiency.
 

@@ -251,7 +251,7 @@ class TorchPropagator(bridge.InGraph, Parametrised):
             self.resolution = request.resolve("auto", self.resolved, at, join=True)
         return request, self.resolution
 
-    def _merged(self, trained: dict[str, torch.Tensor], params: dict[str, Any]) -> dict[str, Any]:
+    def _merged(self, trained: Mapping[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         """The trainable parameters and those of this call."""
         own: dict[str, Any] = {}
         pulse_args: list[dict[str, Any]] = [{} for _ in self.problem.fields]
@@ -269,6 +269,15 @@ class TorchPropagator(bridge.InGraph, Parametrised):
         if any(pulse_args):
             own["pulse_args"] = pulse_args
         return own | params
+
+    def to_problem(self) -> Problem:
+        """The problem with the present values of the trainable parameters, to be saved, solved or given to clerq.
+
+        Raises:
+            ProblemError: a problem has no place for one, such as samples of the density.
+        """
+        own = {name: value.detach().cpu().numpy() for name, value in self.physical_parameters().items()}
+        return self.problem.updated(**self._merged(own, {}))
 
     def __prepare_scriptable__(self) -> None:
         bridge.refuse_script()

@@ -10,7 +10,7 @@ import torch
 
 from jax_kernel.medium import optical_path
 from tests.conftest import ROOT, lambda_system, two_level
-from torch_clerq import ProblemError, Resolution, TorchPropagator
+from torch_clerq import ProblemError, Resolution, TorchPropagator, spectra
 from torch_clerq.analysis import (
     coherences,
     interpolate,
@@ -242,3 +242,19 @@ def test_guide_prints_what_it_says(capsys):
             exec(compile(text, "analysis.md", "exec"), namespace)  # the guide is our own
             assert capsys.readouterr().out == ("" if following[0] == "python" else following[1])
     assert "layer" in namespace
+
+
+def test_interpolation_and_widths_under_transforms():
+    """Where a transform is at work, the grid and the samples that it does not touch have values, too."""
+    grid = torch.linspace(0.0, 1.0, 6, dtype=torch.float64)
+    at = torch.tensor([0.25, 0.5], dtype=torch.float64)
+    slope = torch.func.jacfwd(lambda scale: interpolate(grid, scale * grid**3, at))(torch.tensor(2.0).double())
+    torch.testing.assert_close(slope, at**3)
+    x = torch.linspace(-3.0, 3.0, 31, dtype=torch.float64)
+
+    def width(scale):
+        return spectra.full_width_at_half_max(x, torch.exp(-((x / scale) ** 2)))
+
+    one = torch.tensor(1.0, dtype=torch.float64)
+    for transform in (torch.func.grad, torch.func.jacfwd):
+        assert transform(width)(one).item() == pytest.approx(2 * math.sqrt(math.log(2)), rel=1e-3)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import CACHE, ROOT
 from torch_clerq import CacheError, cache, use_compilation_cache
 from torch_clerq.cache import _check_private
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, logging, sys
 logging.basicConfig(level=logging.DEBUG, handlers=[logging.NullHandler()])
@@ -99,7 +99,7 @@ def test_a_name_that_jax_cannot_read_is_refused(tmp_path, monkeypatch):
 
 
 def test_this_process_keeps_its_own():
-    assert use_compilation_cache() == Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache")))
+    assert use_compilation_cache() == Path(CACHE)
 
 
 @pytest.mark.parametrize("usable", [True, False])

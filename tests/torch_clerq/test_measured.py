@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import lambda_system, two_level
+from tests.conftest import ROOT, lambda_system, two_level
 from torch_clerq import Problem, ProblemError, TorchPropagator, cli, infer, spectra
 from torch_clerq.measured import SPECTRA, TRACES, Measured, Medium, read_csv
 
@@ -26,33 +26,34 @@ def light(probe):
         return layer, layer(**TRUTH)[0]
 
 
-def csv_of(path, axis, **columns):
-    names = [name.replace("_", ".") for name in columns]
-    rows = zip(axis[1], *columns.values(), strict=True)
-    path.write_text("\n".join([",".join([axis[0], *names]), *(",".join(map(str, row)) for row in rows)]) + "\n")
-    return path
-
-
-def test_the_truth_is_found_from_noisy_power(probe, light, tmp_path, capsys):
-    _, fields = light
-    noise = np.random.default_rng(3).normal(size=121)
-    power = (fields[-1].abs() / fields[0].abs().max()) ** 2 + 2e-3 * torch.as_tensor(noise)
-    path, data = tmp_path / "cell.json", tmp_path / "trace.csv"
-    probe.to_json(path)
-    csv_of(data, ("time", probe.time), power=power.tolist())
-    args = ["--data", str(data), "--free", *TRUTH, "--sigma", "2e-3", "--output", str(tmp_path / "out")]
-    assert cli.main(["fit", str(path), *args]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("χ² ")
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
-    for name, truth in TRUTH.items():
-        assert abs(result["parameters"][name] - truth[0]) < 4 * result["standard_errors"][name]
+def test_the_truth_is_found_from_noisy_power(tmp_path, capsys):
+    """The example, whose trace was made with a strength of 1.62, a decay rate of 1.25 and noise of 0.002."""
+    truth = {"interaction_strengths": 1.62, "decay_rates": 1.25}
+    files = [str(ROOT / "examples" / name) for name in ("cell.json", "cell.csv")]
+    args = ["--free", *truth, "--sigma", "2e-3", "--output", str(tmp_path)]
+    assert cli.main(["fit", files[0], "--data", files[1], *args]) == 0
+    assert capsys.readouterr().out.startswith("χ² ")
+    result = json.loads((tmp_path / "result.json").read_text())
+    for name, value in truth.items():
+        assert abs(result["parameters"][name] - value) < 3 * result["standard_errors"][name]
         low, high = result["intervals"][name]
         assert low < result["parameters"][name] < high
     assert 0.5 < result["chi_square"] / result["degrees_of_freedom"] < 1.6
-    fitted = Problem.from_json(tmp_path / "out" / "fitted.json")
+    fitted = Problem.from_json(tmp_path / "fitted.json")
     assert fitted.interaction_strengths == (result["parameters"]["interaction_strengths"],)
     assert fitted.decays[0].rate == result["parameters"]["decay_rates"]
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_the_factor_of_a_detector_may_be_inferred(tmp_path, capsys):
+    lines = (ROOT / "examples" / "cell.csv").read_text().splitlines()
+    scaled = [lines[0], *(f"{t},{3 * float(x)}" for t, x in (line.split(",") for line in lines[1:]))]
+    (tmp_path / "scaled.csv").write_text("\n".join(scaled))
+    data = ["--data", str(tmp_path / "scaled.csv"), "--free", "decay_rates", "--scale", "--json"]
+    assert cli.main(["fit", str(ROOT / "examples" / "cell.json"), *data, "--output", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["parameters"]) == ["decay_rates", "scale[probe power]"]
+    assert not found["sigma_known"]
 
 
 @pytest.mark.parametrize("quantity", [*TRACES, *SPECTRA])

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from tests.conftest import ROOT
+from tests.conftest import CACHE, ROOT
 
 ENVIRONMENT = {
-    "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
+    "JAX_COMPILATION_CACHE_DIR": CACHE,
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     "OMP_NUM_THREADS": "1",
 }

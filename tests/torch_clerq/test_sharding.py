@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from tests.conftest import ROOT
+from tests.conftest import CACHE, ROOT
 
 CODE = """
 import jax, torch
@@ -28,7 +28,7 @@ print(len(jax.devices()), max(float((a - b).abs().max() / a.abs().max()) for a, 
 def test_batch_and_classes_over_four_devices():
     environment = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
+        "JAX_COMPILATION_CACHE_DIR": CACHE,
     }
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CODE],

@@ -7,7 +7,7 @@ import torch
 from jax_kernel import Problem, ProblemError
 from tests.conftest import lambda_system, two_level
 from tests.torch_clerq.conftest import GRID, SMALL
-from torch_clerq import Interval, Positive, TorchPropagator
+from torch_clerq import Interval, Positive, Resolution, TorchPropagator
 
 LAMBDA = lambda_system(**GRID)
 DETUNED = lambda_system(probe={"detuning": 0.3}, control={"detuning": -0.2, "factor_doppler_shift": 0.7}, **GRID)
@@ -121,3 +121,16 @@ def test_a_state_passed_to_the_call_is_trained_there(unwatched):
     torch.testing.assert_close(fields, module(), rtol=0, atol=1e-14)
     fields[0, -1].abs().square().sum().backward()
     assert start.grad.abs().max() > 0
+
+
+def test_a_trained_layer_becomes_a_problem():
+    problem = two_level()
+    names = {"decay_rates": Positive(), "interaction_strengths": None, "pulse_args.0.centre": None, "rabi_freq": None}
+    layer = TorchPropagator(problem, trainable=names, dtype=torch.float64, resolution=Resolution(6, 1), tol=1.0)
+    assert layer.to_problem() == problem
+    layer.decay_rates, layer.pulse_args_0_centre, layer.rabi_freq = 0.25, 0.5, 2e-3
+    trained = layer.to_problem()
+    assert trained.decays[0].rate == pytest.approx(0.25, rel=1e-12)
+    assert dict(trained.fields[0].envelope.args)["centre"] == 0.5
+    again = TorchPropagator(trained, dtype=torch.float64, resolution=Resolution(6, 1), tol=1.0)
+    torch.testing.assert_close(again(), layer().detach(), rtol=1e-12, atol=1e-18)

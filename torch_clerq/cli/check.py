@@ -24,6 +24,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     report = check_problem(problem, tol=args.tol, on_topic=on_topic)
     console.say(str(report))
+    if args.quiet:
+        for found in report.findings:
+            console.complain(f"{found.topic}: {found.text}")
     if report.gradients is not None and not report.gradients.ok:
         console.say(f"\n{report.gradients}")
     console.result(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import sys
 import time as clock
 from collections.abc import Iterator
@@ -56,8 +57,10 @@ class Console:
             return
         self._clear()
         self.live = sys.stderr.isatty()
-        end = "" if self.live else "\n"
-        print(f"{text}  ({self.seconds:.1f} s)", end=end, file=sys.stderr, flush=True)
+        line = f"{text}  ({self.seconds:.1f} s)"
+        if self.live:  # only one line can be overwritten
+            line = line[: shutil.get_terminal_size().columns - 1]
+        print(line, end="" if self.live else "\n", file=sys.stderr, flush=True)
 
     def complain(self, text: str) -> None:
         """An error or a warning in one line."""

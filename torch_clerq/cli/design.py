@@ -61,6 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             "seconds": round(console.seconds, 2),
         }
         results.json("result.json", content)
+        results.json("designed.json", design.designed(verified).to_dict())
         results.figures(
             {
                 "figure.png": lambda: _figure(design, verified, limit),

@@ -194,7 +194,7 @@ class _Check:
         self.find("window", checks.cut_off(self.problem, fields, limit=EDGE_LIMIT))
         error, change = checks.time_grid_error(fields), checks.window_edge_change(fields)
         self.facts["window"] = (
-            f"every other time misses {_percent(error)} of the light; {_percent(change)} at the edges"
+            f"every other time misses {_percent(error)} of the light; at the edges it changes by {_percent(change)}"
         )
 
     def _compare_march(self, fields: np.ndarray) -> None:
@@ -247,10 +247,9 @@ class _Check:
 
     def _check_gradients(self, solution: Solution) -> GradientReport:
         """Of the sum of the transmitted shares of energy, in the numbers of the problem that have a gradient."""
-        names = [name for name in _DIFFERENTIATED if np.size(parameters.defaults(self.problem).get(name, ()))]
         at = solution.resolution
         coarse = replace(at, z_nodes=min(at.z_nodes, FEW_NODES))
-        layer = TorchPropagator(self.problem, trainable=names, dtype=torch.float64, resolution=coarse, tol=1e9)
+        layer = self._trainable(coarse)
         ends = [self.problem.ends(k) for k in range(len(self.problem.fields))]
         before = [energy(solution.fields[k, z], solution.time).item() for k, (z, _) in enumerate(ends)]
         lit = [k for k, share in enumerate(before) if share]
@@ -268,10 +267,13 @@ class _Check:
                 self.find("gradients", f"{row.name}: {row.verdict.value}")
         return report
 
+    def _trainable(self, at: Resolution) -> TorchPropagator:
+        """A layer that has all numbers of the problem as parameters, and warns of nothing."""
+        names = [name for name in _DIFFERENTIATED if np.size(parameters.defaults(self.problem).get(name, ()))]
+        return TorchPropagator(self.problem, trainable=names, dtype=torch.float64, resolution=at, tol=1e9)
+
     def _measure_cost(self, at: Resolution) -> None:
-        layer = TorchPropagator(
-            self.problem, trainable=("interaction_strengths",), dtype=torch.float64, resolution=at, tol=1e9
-        )
+        layer = self._trainable(at)
 
         def seconds(run: Callable[[], Any]) -> float:
             run()
