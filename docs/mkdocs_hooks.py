@@ -10,7 +10,14 @@ import griffe
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = ("CONTRIBUTING.md", "examples/*.py", "examples/*.json", "benchmarks/README.md", "benchmarks/figures/*.png")
+OUTSIDE = (
+    "CONTRIBUTING.md",
+    "examples/*.py",
+    "examples/*.json",
+    "examples/*.csv",
+    "benchmarks/README.md",
+    "benchmarks/figures/*.png",
+)
 
 
 def on_files(files, config):
