@@ -73,6 +73,8 @@ class Problem:
     def __post_init__(self):
         for name, value in read_problem(self.to_dict()).items():
             object.__setattr__(self, name, value)  # checked, and in the hashable form
+        if self.velocity_classes is not None and isinstance(self.velocity_classes.thermal_delta_spacing, float):
+            doppler.shifts(self.velocity_classes)  # refuses what are too many
         object.__setattr__(self, "_content_hash", hash(tuple(getattr(self, field.name) for field in fields(self))))
 
     def __hash__(self) -> int:
