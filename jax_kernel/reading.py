@@ -64,7 +64,8 @@ def show(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return f'"{value}"' if len(value) < 60 else f'"{value[:57]}..."'
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value[:60])  # one line, whatever it is
+        return f'"{text}"' if len(value) < 60 else f'"{text[:57]}..."'
     if isinstance(value, np.generic):
         value = value.item()
     if is_integer(value) and abs(value) >= 10**40:

@@ -13,7 +13,7 @@ from torch import nn
 from jax_kernel.errors import ProblemError
 from jax_kernel.resolution import MarchResolution, Resolution
 
-from .files import write
+from jax_kernel.files import write
 from .layers import propagators
 
 VERSION = 1

@@ -15,7 +15,7 @@ import torch
 from tests.conftest import ROOT, two_level
 from tests.torch_clerq.test_design import MEMORY, small_design
 from torch_clerq import Problem, Resolution, ResolutionError, cli, propagate, spectra
-from torch_clerq.files import write
+from jax_kernel.files import write
 
 SOLVED = ["solution.npz", "zt.png"]
 

@@ -28,7 +28,7 @@ from torch_clerq import (
     learning_rate_scan,
 )
 from torch_clerq.checkpoint import load
-from torch_clerq.files import write
+from jax_kernel.files import write
 
 QUIET = {"progress": False}
 
