@@ -28,6 +28,9 @@ _ENVELOPES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "sinc": (("ampl", "width"), ()),
     "intp": (("tlist", "ylist"), ()),
 }
+LARGEST = 1e100
+"""Largest number."""
+
 LONGEST = 10**7
 """Most intervals of a grid, and the longest list: more is a slip, and would fill the memory."""
 
@@ -133,6 +136,8 @@ class Keys:
         value = self.number(key, default)
         if value <= 0:
             self.fail(key, "be positive", f"is {show(value)}")
+        if value < 1 / LARGEST:
+            self.fail(key, f"be at least {1 / LARGEST:g}, for its inverse must be finite, too", f"is {show(value)}")
         return value
 
     def _check(self, value: Any, key: str, may_be_complex: bool = False) -> Any:
@@ -145,6 +150,8 @@ class Keys:
             number = complex(math.inf)
         if not (math.isfinite(number.real) and math.isfinite(number.imag)):
             self.fail(key, "be finite", f"is {show(value)}")
+        if max(abs(number.real), abs(number.imag)) > LARGEST:
+            self.fail(key, f"be at most {LARGEST:g} in size, for its square must be finite, too", f"is {show(value)}")
         return number if number.imag else number.real
 
     def sequence(self, key: str, most: int = LONGEST) -> list[Any]:
