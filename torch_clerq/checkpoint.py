@@ -1,6 +1,7 @@
 """What a fit needs to go on as if it had never stopped, in a file that is read without running code from it."""
 
 import io
+import os
 import random
 from fractions import Fraction
 from pathlib import Path
@@ -40,7 +41,7 @@ def load(path: Path) -> dict[str, Any] | None:
     Raises:
         ProblemError: the file is not a checkpoint of this version.
     """
-    return _read(path, path) if path.exists() else None
+    return _read(path, path) if os.path.exists(path) else None
 
 
 def _read(file: Path | io.BytesIO, path: Path) -> dict[str, Any]:

@@ -695,7 +695,7 @@ def test_what_a_checkpoint_cannot_hold_is_said_before_the_first_step(tmp_path):
         fit(Odd(3.0), bowl, checkpoint=path, **QUIET)
     assert not path.exists()
     with pytest.raises(ProblemError, match="`checkpoint` must be a file that can be written"):
-        fit(Point(3.0), bowl, checkpoint=tmp_path / ("x" * 250), **QUIET)
+        fit(Point(3.0), bowl, checkpoint=tmp_path / ("x" * 300), **QUIET)
 
 
 def test_an_error_after_the_last_step_leaves_the_best():
