@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from jax_kernel.errors import ProblemError
+from jax_kernel.files import write
 from jax_kernel.resolution import MarchResolution, Resolution
 
-from jax_kernel.files import write
 from .layers import propagators
 
 VERSION = 1

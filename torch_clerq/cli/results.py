@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from jax_kernel.errors import ProblemError
+from jax_kernel.files import write
 from jax_kernel.problem import Problem
 
-from jax_kernel.files import write
 from .console import Console
 
 PACKAGES = ("torch_clerq", "torch", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy")
