@@ -163,8 +163,8 @@ def shifts(velocity_classes: VelocityClasses | None, problem: Problem | None = N
         if not intervals <= MOST_CLASSES:
             raise ProblemError(
                 f"Argument `velocity_classes` must have at most {MOST_CLASSES} classes, but its "
-                f"`thermal_delta_spacing` of {spacing:g} gives {intervals:.3g}: raise it, or bring `thermal_delta_min` and `thermal_delta_max` "
-                "together."
+                f"`thermal_delta_spacing` of {spacing:g} gives {intervals:.3g}: raise it, or bring "
+                "`thermal_delta_min` and `thermal_delta_max` together."
             )
         return np.linspace(low, high, max(1, math.ceil(intervals)) + 1)
     # angular, as clerq has it: rounding decides whether a point that both grids share counts once or twice

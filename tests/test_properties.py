@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from jax_kernel import Problem, Resolution
 from torch_clerq import ProblemError, PropagationError, TorchPropagator, propagate
 
-QUICK = settings(
-    deadline=None, derandomize=True, max_examples=25, suppress_health_check=list(HealthCheck), database=None
-)
-FEW = settings(QUICK, max_examples=12)
+UNHURRIED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+QUICK = settings(derandomize=True, max_examples=25, database=None, **UNHURRIED)
+FEW = settings(QUICK, max_examples=8)
 AT = Resolution(6, 2)
 
 
@@ -33,9 +32,9 @@ PULSES = st.one_of(
 
 
 @st.composite
-def problems(draw, levels=st.integers(2, 4)):
-    """Valid problem files: two to four levels, one or two fields, decays, velocity classes, a magnetic field, a label."""
-    count = draw(levels)
+def problems(draw, counts=(2, 3, 4)):
+    """Valid problem files: some levels, one or two fields, decays, velocity classes, a magnetic field."""
+    count = draw(st.sampled_from(counts))
     pair = st.tuples(st.integers(0, count - 2), st.just(count - 1)).map(list)
     lights = draw(st.lists(pair, min_size=1, max_size=2, unique_by=tuple))
     fields = []
@@ -56,8 +55,9 @@ def problems(draw, levels=st.integers(2, 4)):
             draw(numbers(0, 2)) for _ in fields],
     }  # fmt: skip
     if draw(st.booleans()):
+        steps = draw(st.integers(0, 4))
         content["velocity_classes"] = {"thermal_width": draw(numbers(0.05, 0.5)), "thermal_delta_min": -0.4,
-                                       "thermal_delta_max": 0.4, "thermal_delta_steps": draw(st.integers(0, 4))}  # fmt: skip
+                                       "thermal_delta_max": 0.4, "thermal_delta_steps": steps}  # fmt: skip
     if draw(st.booleans()):
         content["system"]["b_field"] = {"magnitude": draw(numbers(-1, 1)), "g_F": [0.5] * count, "m_F": [1.0] * count}
     return content
@@ -77,7 +77,7 @@ def test_a_problem_is_read_back_equal(tmp_path_factory, content):
     assert problem != Problem.from_dict(content | {"t_max": 6.0})
 
 
-@given(problems(levels=st.just(3)), st.sampled_from([torch.float32, torch.float64]))
+@given(problems(counts=(3,)), st.sampled_from([torch.float32, torch.float64]))
 @FEW
 @pytest.mark.filterwarnings("ignore::jax_kernel.errors.ResolutionWarning")
 def test_states_stay_states(content, dtype):
@@ -119,20 +119,18 @@ def test_batch_axes_broadcast_or_are_refused(first, second):
     torch.testing.assert_close(fields, run().expand_as(fields))
 
 
-@given(
-    st.lists(st.integers(0, 3), max_size=4).map(tuple), st.sampled_from(["rabi_freq", "decay_rates", "input_fields"])
-)
+NAMES = st.sampled_from(["rabi_freq", "decay_rates", "input_fields"])
+
+
+@given(st.lists(st.integers(0, 3), max_size=4).map(tuple), NAMES)
 @FEW
 def test_shapes_are_right_or_refused(shape, name):
-    try:
-        fields = run(**{name: torch.zeros(shape, dtype=torch.float64)})
-    except PropagationError as error:
-        assert f"`{name}` must" in str(error)
-        assert str(error).endswith(".")
-        assert "\n" not in str(error)
-        assert shape[-1:] != (1,) or name == "input_fields"
-    else:
-        assert fields.shape == (*shape[:-1], 1, 3, 21)
+    given_ = {name: torch.zeros(shape, dtype=torch.float64)}
+    if name != "input_fields" and shape[-1:] == (1,):
+        assert run(**given_).shape == (*shape[:-1], 1, 3, 21)
+        return
+    with pytest.raises(PropagationError, match=rf"^Argument `{name}` must [^\n]*\.$"):
+        run(**given_)
 
 
 BASE = torch.as_tensor(np.random.default_rng(0).normal(size=(2, 2, 21)) * 0.1, dtype=torch.complex128)

@@ -46,8 +46,9 @@ def unsafe(tree: ast.AST, file: str) -> list[str]:
 
 def test_no_call_runs_code_that_it_reads():
     assert SOURCES
-    found = [text for path in SOURCES
-             for text in unsafe(ast.parse(path.read_text(encoding="utf-8")), path.relative_to(ROOT).as_posix())]  # fmt: skip
+    found = []
+    for path in SOURCES:
+        found += unsafe(ast.parse(path.read_text(encoding="utf-8")), path.relative_to(ROOT).as_posix())
     assert found == []
 
 
@@ -91,9 +92,9 @@ def malicious(kind: str) -> Path:
 @pytest.mark.parametrize("command", ["solve", "design", "check", "fit", "data"])
 def test_the_command_line_runs_nothing_that_it_reads(command, kind, here, capsys):
     evil = str(malicious(kind))
-    args = {"fit": ["fit", evil, "--data", evil, "--free", "decay_rates"],
-            "data": ["fit", "problem.json", "--data", evil, "--free", "decay_rates"]}.get(command, [command, evil])  # fmt: skip
-    assert cli.main(args) == 2
+    free = ["--data", evil, "--free", "decay_rates"]
+    args = {"fit": ["fit", evil, *free], "data": ["fit", "problem.json", *free]}
+    assert cli.main(args.get(command, [command, evil])) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1

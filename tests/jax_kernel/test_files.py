@@ -62,7 +62,7 @@ def test_each_step_of_writing_may_fail(step, tmp_path, monkeypatch):
 
 def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "folder").write_text("a file")
-    with pytest.raises(OSError, match="Not a directory|exists"):
+    with pytest.raises(OSError, match=r"Not a directory|exists"):
         two_level().to_json(tmp_path / "folder" / "problem.json")
     assert (tmp_path / "folder").read_text() == "a file"
     with pytest.raises(IsADirectoryError):

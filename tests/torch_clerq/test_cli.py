@@ -1,5 +1,6 @@
 """The command line, in its own process where signals and exit codes matter."""
 
+import errno
 import json
 import os
 import re
@@ -12,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from jax_kernel.files import write
 from tests.conftest import ROOT, two_level
 from tests.torch_clerq.test_design import MEMORY, small_design
 from torch_clerq import Problem, Resolution, ResolutionError, cli, propagate, spectra
-from jax_kernel.files import write
 
 SOLVED = ["solution.npz", "zt.png"]
 
@@ -326,3 +327,55 @@ def test_sigterm_during_a_design_keeps_the_best(design, tmp_path):
     process.communicate(timeout=60)
     assert process.returncode == 143
     assert json.loads((tmp_path / "out" / "result.json").read_text())["interrupted"]
+
+
+def solved_before(problem, tmp_path):
+    """A folder with the results of a run, and their bytes."""
+    folder = tmp_path / "out"
+    assert cli.main(["solve", str(problem), "--tol", "1e-2", "--quiet", "--output", str(folder)]) == 0
+    return folder, {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("fault", [signal.SIGINT, signal.SIGTERM, errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("step", ["fill", "fsync", "replace"])
+def test_a_fault_while_results_are_written_leaves_the_old_ones(fault, step, problem, tmp_path, monkeypatch, capsys):
+    folder, before = solved_before(problem, tmp_path)
+    capsys.readouterr()
+    write_all = np.savez_compressed
+
+    def strike(*args, **content):
+        if step == "fill":
+            args[0].write(b"half")
+        if not isinstance(fault, signal.Signals):
+            raise OSError(fault, os.strerror(fault))
+        os.kill(os.getpid(), fault)
+        write_all(*args, **content)
+
+    home, name = (np, "savez_compressed") if step == "fill" else (os, step)
+    monkeypatch.setattr(home, name, strike)
+    code = cli.main(["solve", str(problem), "--tol", "1e-2", "--quiet", "--output", str(folder)])
+    monkeypatch.undo()
+    assert code == (128 + fault if isinstance(fault, signal.Signals) else 2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"torch-clerq: (terminated|interrupted), nothing written\n|torch-clerq: \[Errno .*\n", err)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_during_a_fit(number, problem, tmp_path):
+    time = np.linspace(-3, 7, 50)
+    rows = "\n".join(f"{t},{np.exp(-(t**2))}" for t in time)
+    (tmp_path / "trace.csv").write_text(f"time,probe.power\n{rows}\n")
+    folder = tmp_path / "out"
+    process = command("fit", problem, "--data", tmp_path / "trace.csv", "--free", "decay_rates", "--output", folder,
+                      "--no-cache")  # fmt: skip
+    line = process.stderr.readline()
+    assert "compiling" in line, line
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + number
+    assert out == ""
+    assert err.splitlines()[-1].endswith("nothing written")
+    assert "Traceback" not in err
+    assert list(folder.iterdir()) == []

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from jax_kernel.files import write
 from tests.conftest import ROOT, two_level
 from tests.torch_clerq.fit_in_a_process import STEPS
 from tests.torch_clerq.test_cli import environment
@@ -28,7 +29,6 @@ from torch_clerq import (
     learning_rate_scan,
 )
 from torch_clerq.checkpoint import load
-from jax_kernel.files import write
 
 QUIET = {"progress": False}
 
