@@ -138,12 +138,13 @@ def needed(
     march = isinstance(at, MarchResolution)
     nodes, finer = (1, at.z_steps_inner) if march else (at.z_nodes, max(1, int(at.t_substeps)))  # type: ignore[union-attr]
     steps = problem.t_steps * (1 if march or not options.on_grid else float(at.t_substeps))  # type: ignore[union-attr]
-    observed = 2 * fields + components * observes_states
+    twice = "time_error" in outputs  # there is another run then, from which the error follows
+    observed = 2 * fields * (3 if twice else 1) + components * observes_states * (2 if twice else 1)
     size = {
         "fields": 2 * 3 * fields * z * t * ("fields" in outputs),
         "states": 4 * levels**2 * z * t * ("density_matrix" in outputs) + components * z * t * observes_states
         + levels * z * t * ("populations" in outputs) + 2 * fields * z * t * ("coherences" in outputs),
-        "steps": observed * nodes * steps * (3 if "time_error" in outputs else 1),
+        "steps": observed * nodes * steps,
         "classes": components * classes * nodes * 2 + 4 * levels**2 * z * classes * ("final_state" in outputs),
     }  # fmt: skip
     once = {
