@@ -15,6 +15,7 @@ from scipy import special
 
 from jax_kernel import stable
 from jax_kernel.errors import ProblemError
+from jax_kernel.reading import MOST_CLASSES
 
 if TYPE_CHECKING:
     from jax_kernel.problem import Problem, VelocityClasses
@@ -159,7 +160,14 @@ def shifts(velocity_classes: VelocityClasses | None, problem: Problem | None = N
                 problem, tolerance=grid.thermal_delta_echo_tolerance, thermal_width=grid.thermal_width
             )
         # a spacing that divides the range must not gain a class by rounding
-        return np.linspace(low, high, max(1, math.ceil((high - low) / spacing * (1 - 1e-12))) + 1)
+        intervals = (high - low) / spacing * (1 - 1e-12)
+        if not intervals <= MOST_CLASSES:
+            raise ProblemError(
+                f"Argument `velocity_classes` must have at most {MOST_CLASSES} classes, but its "
+                f"`thermal_delta_spacing` of {spacing:g} gives {intervals:.3g}: raise it, or bring "
+                "`thermal_delta_min` and `thermal_delta_max` together."
+            )
+        return np.linspace(low, high, max(1, math.ceil(intervals)) + 1)
     # angular, as clerq has it: rounding decides whether a point that both grids share counts once or twice
     low, high, inner_low, inner_high = (
         2 * math.pi * edge for edge in (low, high, grid.thermal_delta_inner_min, grid.thermal_delta_inner_max)
@@ -225,7 +233,8 @@ def echo(problem: Problem) -> float:
     worst = 0.0
     for b, damping in {(abs(slopes[i] - slopes[j]), rates[i, j]) for i, j in zip(first, second, strict=True)}:
         if b > 0:
-            sums = np.exp(-2j * np.pi * b * time[:, None] * shifts) @ weights_
+            parts = np.array_split(time, 1 + len(time) * len(shifts) // 10**6)  # all at once might fill the memory
+            sums = np.concatenate([np.exp(-2j * np.pi * b * t[:, None] * shifts) @ weights_ for t in parts])
             wanted = np.exp(-((np.pi * b * problem.thermal_width * time) ** 2))
             worst = max(worst, float(np.max(np.abs(sums - wanted) * np.exp(-damping * time))))
     return worst

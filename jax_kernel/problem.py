@@ -19,6 +19,7 @@ import numpy as np
 from . import doppler
 from .elements import Decay, Envelope, Field, MagneticField, VelocityClasses
 from .errors import ProblemError
+from .files import read_json, write
 from .reading import is_integer, read_problem, show, suggestion
 from .updating import update
 
@@ -73,6 +74,8 @@ class Problem:
     def __post_init__(self) -> None:
         for name, value in read_problem(self.to_dict()).items():
             object.__setattr__(self, name, value)  # checked, and in the hashable form
+        if self.velocity_classes is not None and isinstance(self.velocity_classes.thermal_delta_spacing, float):
+            doppler.shifts(self.velocity_classes)  # refuses what are too many
         object.__setattr__(self, "_content_hash", hash(tuple(getattr(self, field.name) for field in fields(self))))
 
     def __hash__(self) -> int:
@@ -99,19 +102,7 @@ class Problem:
             ProblemError: The file cannot be read, is not JSON, or breaks a rule of `from_dict`.
         """
 
-        def refuse(constant: str) -> None:
-            raise ProblemError(f"File {os.fspath(path)} must have finite numbers only, but has {constant}.")
-
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8-sig"), parse_constant=refuse)
-        except OSError as error:
-            raise ProblemError(f"File {os.fspath(path)} must be readable, but: {error.strerror}.") from error
-        except ProblemError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise ProblemError(f"File {os.fspath(path)} must be JSON, but is not: {error}.") from error
-        if not isinstance(content, dict):
-            raise ProblemError(f"File {os.fspath(path)} must hold one JSON object, but holds {show(content)}.")
+        content = read_json(path)
         try:
             return cls.from_dict(content)
         except ProblemError as error:
@@ -174,17 +165,13 @@ class Problem:
 
         Raises:
             ProblemError: A Rabi frequency, a pulse or a collapse operator is complex, for which the format has no form.
+            OSError: The file cannot be written; an old one is untouched.
         """
         for name in complex_values(self):
             cure = "keep it in Python with `to_dict`"
             raise ProblemError(f"Argument `{name}` must be real in a file, but is complex: {cure}.")
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        write(Path(path), lambda file: file.write(text.encode()))
 
     @classmethod
     def from_clerq(cls, solver: Any) -> Problem:

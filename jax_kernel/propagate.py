@@ -12,6 +12,7 @@ import numpy as np
 
 from . import checks, conventions, march_options, parameters, stiffness
 from .errors import ProblemError, ResolutionError
+from .memory import check as memory_check
 from .options import Options
 from .prepare import COMPLEX, prepare, start_parameter, to_arrays
 from .problem import Problem
@@ -163,6 +164,7 @@ def propagate(
     def solve(at: Resolution | MarchResolution) -> dict[str, Any]:
         edges = parameters.edges(problem, given)
         start = start_parameter(given)
+        memory_check(problem, at, options, wanted, start, batch_size, not concrete)
         prepared = prepare(problem, at, options, wanted, given.sampled, edges, start, batch_size)
         out = executable(prepared.program)(prepared.numbers, tree)
         if "time_error" in out and longest_step(problem, at) > parameters.narrowest_pulse(problem, given, at):

@@ -7,6 +7,7 @@ import itertools
 import math
 import numbers
 import reprlib
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeGuard
 
@@ -27,6 +28,21 @@ _ENVELOPES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "sinc": (("ampl", "width"), ()),
     "intp": (("tlist", "ylist"), ()),
 }
+LARGEST = 1e100
+"""Largest number."""
+
+LONGEST = 10**7
+"""Most intervals of a grid, and the longest list: more is a slip, and would fill the memory."""
+
+MOST_CLASSES = 10**5
+"""Most velocity classes."""
+
+MOST_LEVELS = 1000
+"""Most levels, fields and decays; a density matrix of so many levels has a million elements at each point."""
+
+MOST_PAIRS = 10**5
+"""Most pairs of a field, and most channels of a decay."""
+
 _DEFAULT_ARGS = {"on": 0.0, "off": 1.0, "ampl": 1.0}
 _IGNORED = ("method", "opts", "savefile")  # they steer clerq's machinery, not the physics
 _TOP_KEYS = (
@@ -51,9 +67,12 @@ def show(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return f'"{value}"' if len(value) < 60 else f'"{value[:57]}..."'
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value[:60])  # one line, whatever it is
+        return f'"{text}"' if len(value) < 60 else f'"{text[:57]}..."'
     if isinstance(value, np.generic):
         value = value.item()
+    if is_integer(value) and abs(value) >= 10**40:
+        return f"an integer of {value.bit_length()} bits"  # which Python may refuse to write in decimal
     return reprlib.repr(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
@@ -102,10 +121,12 @@ class Keys:
             self.fail(key, "be a string", f"is {show(value)}")
         return default if value is None else value
 
-    def integer(self, key: str, default: int, least: int, note: str = "") -> int:
+    def integer(self, key: str, default: int, least: int, note: str = "", most: int = LONGEST) -> int:
         value = default if self.get(key) is None else self.get(key)
         if not is_integer(value) or value < least:
             self.fail(key, f"be an integer of at least {least}{note}", f"is {show(value)}")
+        if value > most:
+            self.fail(key, f"be at most {most}", f"is {show(value)}")
         return int(value)
 
     def number(self, key: str, default: float | None, *, may_be_complex: bool = False) -> Any:
@@ -118,6 +139,8 @@ class Keys:
         value = self.number(key, default)
         if value <= 0:
             self.fail(key, "be positive", f"is {show(value)}")
+        if value < 1 / LARGEST:
+            self.fail(key, f"be at least {1 / LARGEST:g}, for its inverse must be finite, too", f"is {show(value)}")
         return value
 
     def _check(self, value: Any, key: str, may_be_complex: bool = False) -> Any:
@@ -130,14 +153,18 @@ class Keys:
             number = complex(math.inf)
         if not (math.isfinite(number.real) and math.isfinite(number.imag)):
             self.fail(key, "be finite", f"is {show(value)}")
+        if max(abs(number.real), abs(number.imag)) > LARGEST:
+            self.fail(key, f"be at most {LARGEST:g} in size, for its square must be finite, too", f"is {show(value)}")
         return number if number.imag else number.real
 
-    def sequence(self, key: str) -> list[Any]:
+    def sequence(self, key: str, most: int = LONGEST) -> list[Any]:
         value: Any = () if self.get(key) is None else self.get(key)
         if hasattr(value, "tolist"):  # an array or a tensor
             value = value.tolist()
         if not isinstance(value, (list, tuple)):
             self.fail(key, "be a list", f"is {show(value)}")
+        if len(value) > most:
+            self.fail(key, f"have at most {most} items", f"has {len(value)}")
         return list(value)
 
     def numbers(self, key: str, length: int = 0, each: str = "", *, may_be_complex: bool = False) -> tuple[Any, ...]:
@@ -149,7 +176,7 @@ class Keys:
         return values
 
     def pairs(self, key: str, levels: int, what: str) -> tuple[tuple[int, int], ...]:
-        items = self.sequence(key)
+        items = self.sequence(key, MOST_PAIRS)
         if not items:
             self.fail(key, f"have at least one pair {what}", "is empty")
         for i, item in enumerate(items):
@@ -178,7 +205,9 @@ class Keys:
         return Keys(content, f"{self.path}.{key}" if self.path else key, allowed)
 
     def children(self, key: str, allowed: tuple[str, ...]) -> list[Keys]:
-        return [Keys(item, f"{self.path}.{key}[{i}]", allowed) for i, item in enumerate(self.sequence(key))]
+        return [
+            Keys(item, f"{self.path}.{key}[{i}]", allowed) for i, item in enumerate(self.sequence(key, MOST_LEVELS))
+        ]
 
 
 def read_envelope(keys: Keys, name_key: str, args_key: str) -> Envelope:
@@ -332,7 +361,7 @@ def _read_velocity_classes(top: Keys) -> VelocityClasses | None:
     for part in ("thermal_delta", "thermal_delta_inner"):
         for edge in ("min", "max"):
             read[f"{part}_{edge}"] = keys.number(f"{part}_{edge}", 0.0)
-        read[f"{part}_steps"] = keys.integer(f"{part}_steps", 0, 0)
+        read[f"{part}_steps"] = keys.integer(f"{part}_steps", 0, 0, most=MOST_CLASSES)
     if keys.get("quadrature") is not None:
         return _read_quadrature(keys)
     if keys.get("nodes") is not None:
@@ -414,13 +443,12 @@ def read_problem(content: Mapping[str, Any]) -> dict[str, Any]:
     if top.flag("real_drive", False):
         top.fail("real_drive", "be false", "is true: a field drives with both quadratures")
     system = top.child("atom" if top.get("atom") is not None else "system", _SYSTEM_KEYS)
-    levels = system.integer("num_states", 1, 1)
+    levels = system.integer("num_states", 1, 1, most=MOST_LEVELS)
     light = tuple(_read_field(item, levels) for item in system.children("fields", _FIELD_KEYS))
     _refuse_gratings(system, light)
-    labels = [field.label for field in light if field.label]
-    for label in labels:
-        if labels.count(label) > 1:
-            system.fail("fields", "have distinct labels", f"has {show(label)} {labels.count(label)} times")
+    for label, times in Counter(field.label for field in light if field.label).items():
+        if times > 1:
+            system.fail("fields", "have distinct labels", f"has {show(label)} {times} times")
     strengths = top.numbers("interaction_strengths")
     if not light:
         system.fail("fields", "have at least one field", "is empty: without light nothing propagates")

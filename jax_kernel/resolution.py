@@ -1,7 +1,6 @@
 """Resolution of a run, and the search for one that meets a tolerance."""
 
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,13 +10,18 @@ import numpy as np
 
 from .errors import ProblemError, ResolutionError, ResolutionWarning, warn
 from .problem import Problem
-from .reading import is_integer
+from .reading import is_integer, show
 
 LOG = logging.getLogger(__name__)
 
 Z_LADDER = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 MOST_JOINED = 64
 """Most intervals of the time grid that one step may span."""
+
+MOST_NODES = 4096
+"""Most nodes in z, whose matrices grow with the square and whose making grows with the cube."""
+
+MOST_SUBSTEPS = 10**6
 
 IMPLICIT = "an implicit `solver`, such as diffrax.Kvaerno5()"
 SOLVER_CURE = f"raise `max_steps`, loosen `rtol` and `atol`, or take {IMPLICIT}"
@@ -51,9 +55,9 @@ class Resolution:
             raise ProblemError(
                 f"Argument `resolution.solver` must be 'runge-kutta', 'exponential' or None, but is {self.solver!r}."
             )
-        if not is_integer(self.z_nodes) or self.z_nodes < 2:
+        if not is_integer(self.z_nodes) or not 2 <= self.z_nodes <= MOST_NODES:
             raise ProblemError(
-                f"Argument `resolution.z_nodes` must be an integer of at least 2, but is {self.z_nodes!r}."
+                f"Argument `resolution.z_nodes` must be an integer from 2 to {MOST_NODES}, but is {show(self.z_nodes)}."
             )
         object.__setattr__(self, "t_substeps", _substeps(self.t_substeps))
 
@@ -66,14 +70,18 @@ class Resolution:
 
 def _substeps(given: Any) -> int | Fraction:
     """The steps per interval, an integer or a fraction 1/n."""
-    if isinstance(given, (int, float, Fraction, np.integer)) and not isinstance(given, bool) and math.isfinite(given):
+    if (
+        isinstance(given, (int, float, Fraction, np.integer))
+        and not isinstance(given, bool)
+        and 0 < given <= MOST_SUBSTEPS
+    ):
         joined = round(1 / given) if 0 < given < 1 else 1
         value = Fraction(round(given)) if given >= 1 else Fraction(1, joined)
         if joined <= MOST_JOINED and abs(float(value) - given) <= 1e-9:
             return int(value) if value >= 1 else value
     raise ProblemError(
-        "Argument `resolution.t_substeps` must be an integer of at least 1, or 1/2, 1/3 … 1/"
-        f"{MOST_JOINED} for steps over several intervals, but is {given!r}."
+        f"Argument `resolution.t_substeps` must be an integer from 1 to {MOST_SUBSTEPS}, or 1/2, 1/3 … "
+        f"1/{MOST_JOINED} for steps over several intervals, but is {show(given)}."
     )
 
 

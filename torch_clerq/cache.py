@@ -4,6 +4,9 @@ import hashlib
 import os
 import platform
 import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import jaxlib
 from jax.experimental.compilation_cache import compilation_cache
 from platformdirs import user_cache_path
 
-from jax_kernel.errors import CacheError
+from jax_kernel.errors import CacheError, warn
 
 LARGEST = 2**30
 """Bytes that the programs of one processor and release may take; what was used least is deleted."""
@@ -24,6 +27,8 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
     It sets JAX's own options, for all of JAX in this process, and is for the start of a program. The folder is made for
     its owner alone, since what it holds is run: give no folder that others may write to. It keeps at most 1 GiB for
     each processor and release of JAX. Where JAX has a cache already (`JAX_COMPILATION_CACHE_DIR`), that one stays.
+    A program that is damaged, as by a process that was killed while it wrote, is deleted with a warning: JAX would
+    compile it anew in each process, and never write it again.
 
     Args:
         folder: where to keep them, by default a folder of torch_clerq's in the user's cache folder, such as
@@ -59,12 +64,61 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
     _check_private(top)
     own.mkdir(exist_ok=True, mode=0o700)
     _check_private(own)
+    _delete_damaged(own)
     jax.config.update("jax_compilation_cache_max_size", LARGEST)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_compilation_cache_dir", str(own))
     compilation_cache.reset_cache()  # JAX has decided by now that it has none, where it has compiled anything
     return own
+
+
+def _delete_damaged(folder: Path) -> None:
+    """Delete the programs, of those that came since the last look, that cannot be unpacked."""
+    stamp, damaged = folder / ".looked", 0
+    try:
+        last = stamp.stat().st_mtime_ns if stamp.exists() else 0
+        entries = [entry for entry in folder.glob("*-cache") if entry.stat().st_mtime_ns >= last]
+        stamp.touch()
+        for entry in entries:
+            if not _is_whole(entry.read_bytes()):
+                entry.unlink(missing_ok=True)
+                damaged += 1
+    except OSError:  # another process deletes, too, or may write where this one may not
+        return
+    if damaged:
+        kept = "program was" if damaged == 1 else "programs were"
+        warn(f"In {folder} {damaged} compiled {kept} damaged and deleted, and will be compiled anew.", UserWarning)
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether JAX can unpack a program, which is packed by zlib or, where there is one, by zstandard."""
+    if content.startswith(b"\x28\xb5\x2f\xfd"):
+        try:
+            import zstandard
+        except ModuleNotFoundError:
+            return True
+        unpack, failures = zstandard.ZstdDecompressor().decompress, zstandard.ZstdError
+    else:
+        unpack, failures = zlib.decompress, zlib.error
+    try:
+        unpack(content)
+    except failures:
+        return False
+    return True
+
+
+@contextmanager
+def no_compilation_cache() -> Iterator[None]:
+    """Inside, JAX neither takes programs from a cache nor keeps them, whoever has named one."""
+    before = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX has decided by now that it has one, where it has compiled anything
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
 
 
 def cache_folder() -> Path:

@@ -1,6 +1,7 @@
 """What a fit needs to go on as if it had never stopped, in a file that is read without running code from it."""
 
 import io
+import os
 import random
 from fractions import Fraction
 from pathlib import Path
@@ -11,18 +12,26 @@ import torch
 from torch import nn
 
 from jax_kernel.errors import ProblemError
+from jax_kernel.files import write
 from jax_kernel.resolution import MarchResolution, Resolution
 
-from .files import write
 from .layers import propagators
 
 VERSION = 1
 
 
-def save(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint whole, or leave the old one."""
+def save(path: Path, content: dict[str, Any], *, verify: bool = False) -> None:
+    """Write a checkpoint whole, or leave the old one, also where `verify` finds that it could not be read again.
+
+    Raises:
+        ProblemError: it could not be read again.
+        OSError: it cannot be written.
+    """
     buffer = io.BytesIO()
     torch.save(content | {"version": VERSION}, buffer)
+    if verify:
+        buffer.seek(0)
+        _read(buffer, path)
     write(path, lambda file: file.write(buffer.getbuffer()))
 
 
@@ -32,10 +41,12 @@ def load(path: Path) -> dict[str, Any] | None:
     Raises:
         ProblemError: the file is not a checkpoint of this version.
     """
-    if not path.exists():
-        return None
+    return _read(path, path) if os.path.exists(path) else None
+
+
+def _read(file: Path | io.BytesIO, path: Path) -> dict[str, Any]:
     try:
-        content = torch.load(path, weights_only=True, map_location="cpu")
+        content = torch.load(file, weights_only=True, map_location="cpu")
         known = content["version"] == VERSION
         if known and "kind" not in content:
             raise KeyError("kind")

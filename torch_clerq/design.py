@@ -14,18 +14,17 @@ A design file is a problem file with one more key, `design`:
     tol         error of the fields, relative to their peaks, that the resolution of the training must meet
 """
 
-import json
 import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from jax_kernel.errors import ProblemError
+from jax_kernel.files import read_json
 from jax_kernel.problem import Problem
 from jax_kernel.reading import Keys, show
 from jax_kernel.resolution import Resolution
@@ -298,13 +297,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Problem, Any]:
     Raises:
         ProblemError: the file cannot be read, is not JSON, or its problem breaks a rule.
     """
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict) or "design" not in content:
-        return Problem.from_json(path), None
-    block = content.pop("design")
+    content = read_json(path)
+    block = content.pop("design", None)
     return _naming(path, lambda: Problem.from_dict(content)), block
 
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import torch
 
-from jax_kernel import checks, conventions, march_options, parameters, pulses, stiffness
+from jax_kernel import checks, conventions, march_options, memory, parameters, pulses, stiffness
 from jax_kernel.errors import BridgeError, NotYetError, ProblemError
 from jax_kernel.options import Options
 from jax_kernel.prepare import prepare, start_parameter, to_arrays
@@ -261,6 +261,8 @@ class Request:
 
     def run(self, at: Resolution | MarchResolution, outputs: frozenset[str]) -> dict[str, torch.Tensor]:
         """The outputs by name, at a resolution; fields are finite, and estimates have no gradient."""
+        gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
+        memory.check(self.problem, at, self.options, outputs, self.start, self.batch_size, gradient)
         prepared = prepare(
             self.problem, at, self.options, outputs, self.given.sampled, self.edges, self.start, self.batch_size
         )

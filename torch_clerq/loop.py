@@ -383,8 +383,8 @@ class Loop:
 
     # Checkpoints
 
-    def save(self, path: Path) -> None:
-        checkpoint.save(path, {
+    def save(self, path: Path, *, verify: bool = False) -> None:
+        content = {
             "kind": self.kind,
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -398,21 +398,19 @@ class Loop:
             "pass": [self.pass_start, self.pass_values],
             "random": checkpoint.random_states(),
             "resolutions": checkpoint.resolutions(self.module),
-        })  # fmt: skip
+        }
+        checkpoint.save(path, content, verify=verify)
 
     def check_saving(self, path: Path) -> None:
         """Write the first checkpoint, and see that it can be read, while nothing is lost if not."""
         try:
-            self.save(path)
+            self.save(path, verify=True)
+        except ProblemError:
+            fail("module", "have a state of tensors and numbers for a checkpoint", "has objects of other classes")
         except (OSError, ValueError) as error:
             fail("checkpoint", "be a file that can be written", f"is {path} ({error})")
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             fail("module", "have a state that a checkpoint can hold", f"has another ({error})")
-        try:
-            checkpoint.load(path)
-        except ProblemError:
-            path.unlink()
-            fail("module", "have a state of tensors and numbers for a checkpoint", "has objects of other classes")
 
     def resume(self, path: Path) -> None:
         content = checkpoint.load(path)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from tests.conftest import CACHE, ROOT
 from torch_clerq import CacheError, cache, use_compilation_cache
 from torch_clerq.cache import _check_private
+from torch_clerq.cli.console import Console
 
 PROGRAM = """
 import json, logging, sys
@@ -123,3 +126,71 @@ def test_the_command_line_keeps_programs_by_default(tmp_path, usable):
         assert ("compiled programs are not kept" in done.stderr) is not usable
     if usable:
         assert list((tmp_path / "cache" / "torch_clerq").rglob("*-cache"))
+
+
+SMALL = {
+    "system": {"num_states": 2, "decays": [{"rate": 1.0, "channels": [[0, 1]]}],
+               "fields": [{"coupled_levels": [[0, 1]], "rabi_freq": 1e-3, "rabi_freq_t_func": "gaussian",
+                           "rabi_freq_t_args": {"ampl": 1.0, "centre": 0.0, "fwhm": 1.0}}]},
+    "t_min": -4.0, "t_max": 8.0, "t_steps": 60, "z_steps": 4, "interaction_strengths": [1.0],
+}  # fmt: skip
+
+
+def test_damaged_programs_are_deleted_once(tmp_path):
+    whole, empty, cut, other = (tmp_path / f"{name}-cache" for name in ("whole", "empty", "cut", "other"))
+    packed = zlib.compress(os.urandom(1000))
+    for path, content in ((whole, packed), (empty, b""), (cut, packed[:500]), (other, b"not a program")):
+        path.write_bytes(content)
+    with pytest.warns(UserWarning, match="3 compiled programs were damaged and deleted, and will be compiled anew"):
+        cache._delete_damaged(tmp_path)
+    cache._delete_damaged(tmp_path)
+    assert list(tmp_path.glob("*-cache")) == [whole]
+    read = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "_is_whole", lambda content: read.append(content) or True)
+        os.utime(whole, (1, 1))
+        cache._delete_damaged(tmp_path)
+    assert not read  # an entry is looked at once
+
+
+def test_of_a_cache_in_trouble_one_warning_is_enough(capsys):
+    console = Console()
+    for verb, name in (("writing", "a"), ("writing", "b"), ("reading", "c")):
+        console.warn(f"Error {verb} persistent compilation cache entry for 'jit_{name}': OSError: No space left.")
+    assert capsys.readouterr().err.splitlines() == [
+        "torch-clerq: warning: compiled programs cannot be kept, and the run goes on without (OSError: No space left).",
+        "torch-clerq: warning: compiled programs cannot be read, and the run goes on without (OSError: No space left).",
+    ]
+
+
+def solving(tmp_path, *options, **environment):
+    (tmp_path / "thin.json").write_text(json.dumps(SMALL))
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")}
+    kept |= {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")} | environment
+    command = [sys.executable, "-m", "torch_clerq", "solve", "thin.json", "--tol", "1e-2", *options]
+    return subprocess.Popen(command, env=kept, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+
+
+def test_two_processes_fill_one_cache_and_damage_is_healed(tmp_path):
+    both = [solving(tmp_path, "--output", name) for name in "ab"]
+    said = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    entries = sorted((tmp_path / "cache" / "torch_clerq").rglob("*-cache"))
+    assert entries
+    assert all(cache._is_whole(entry.read_bytes()) for entry in entries)
+    for entry in entries:
+        entry.write_bytes(entry.read_bytes()[:100])
+    third = solving(tmp_path, "--output", "c")
+    _, err = third.communicate(timeout=300)
+    assert third.returncode == 0
+    assert len(re.findall("damaged|cannot be read", err)) == 1
+    assert all(cache._is_whole(entry.read_bytes()) for entry in entries if entry.exists())
+
+
+def test_no_cache_leaves_a_cache_alone_that_jax_was_given(tmp_path):
+    given = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "given"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    process = solving(tmp_path, "--no-cache", "--output", "a", **given)
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert not list((tmp_path / "given").rglob("*-cache"))
+    assert not (tmp_path / "cache" / "torch_clerq").exists()

@@ -1,5 +1,6 @@
 """The command line, in its own process where signals and exit codes matter."""
 
+import errno
 import io
 import json
 import os
@@ -13,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from jax_kernel.files import write
 from tests.conftest import CACHE, ROOT, two_level
 from tests.torch_clerq.test_design import MEMORY, small_design
 from torch_clerq import Problem, Resolution, ResolutionError, TorchPropagator, cli, propagate, spectra
 from torch_clerq.cli.console import Console
-from torch_clerq.files import write
 from torch_clerq.objectives import retrieval_efficiency
 
 DESIGNED = ["designed.json", "figure.png", "result.json", "zt.png"]
@@ -341,3 +342,57 @@ def test_on_a_terminal_the_status_is_one_line_that_goes_away(monkeypatch):
     assert terminal.getvalue() == "a long description "
     console.complain("two\nlines")
     assert terminal.getvalue() == "a long description \r\x1b[Ktorch-clerq: two lines\n"
+
+
+def solved_before(problem, tmp_path):
+    """A folder with the results of a run, and their bytes."""
+    folder = tmp_path / "out"
+    assert cli.main(["solve", str(problem), "--tol", "1e-2", "--quiet", "--output", str(folder)]) == 0
+    return folder, {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("fault", [signal.SIGINT, signal.SIGTERM, errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("step", ["fill", "fsync", "replace"])
+def test_a_fault_while_results_are_written_leaves_the_old_ones(fault, step, problem, tmp_path, monkeypatch, capsys):
+    folder, before = solved_before(problem, tmp_path)
+    capsys.readouterr()
+    write_all = np.savez_compressed
+
+    def strike(*args, **content):
+        if step == "fill":
+            args[0].write(b"half")
+        if not isinstance(fault, signal.Signals):
+            raise OSError(fault, os.strerror(fault))
+        os.kill(os.getpid(), fault)
+        write_all(*args, **content)
+
+    home, name = (np, "savez_compressed") if step == "fill" else (os, step)
+    monkeypatch.setattr(home, name, strike)
+    code = cli.main(["solve", str(problem), "--tol", "1e-2", "--quiet", "--output", str(folder)])
+    monkeypatch.undo()
+    assert code == (128 + fault if isinstance(fault, signal.Signals) else 2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(
+        r"torch-clerq: (terminated|interrupted), nothing written\n|torch-clerq: Argument `output` must .*\n", err
+    )
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_during_a_fit(number, problem, tmp_path):
+    time = np.linspace(0.5, 3.5, 50)
+    rows = "\n".join(f"{t},{np.exp(-((t - 2) ** 2))}" for t in time)
+    (tmp_path / "trace.csv").write_text(f"time,probe.power\n{rows}\n")
+    folder = tmp_path / "out"
+    process = command("fit", problem, "--data", tmp_path / "trace.csv", "--free", "decay_rates", "--output", folder,
+                      "--no-cache")  # fmt: skip
+    while "compiling" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + number
+    assert out == ""
+    assert err.splitlines()[-1].endswith("nothing written")
+    assert "Traceback" not in err
+    assert list(folder.iterdir()) == []

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from jax_kernel.files import write
 from tests.conftest import ROOT, two_level
 from tests.torch_clerq.fit_in_a_process import STEPS
 from tests.torch_clerq.test_cli import environment
@@ -28,7 +29,6 @@ from torch_clerq import (
     learning_rate_scan,
 )
 from torch_clerq.checkpoint import load
-from torch_clerq.files import write
 
 QUIET = {"progress": False}
 
@@ -695,7 +695,7 @@ def test_what_a_checkpoint_cannot_hold_is_said_before_the_first_step(tmp_path):
         fit(Odd(3.0), bowl, checkpoint=path, **QUIET)
     assert not path.exists()
     with pytest.raises(ProblemError, match="`checkpoint` must be a file that can be written"):
-        fit(Point(3.0), bowl, checkpoint=tmp_path / ("x" * 250), **QUIET)
+        fit(Point(3.0), bowl, checkpoint=tmp_path / ("x" * 300), **QUIET)
 
 
 def test_an_error_after_the_last_step_leaves_the_best():

@@ -2,12 +2,18 @@
 
 import json
 import logging
+import re
 import shutil
 import sys
 import time as clock
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+CACHE_TROUBLE = re.compile(r"Error (?P<verb>reading|writing) persistent compilation cache entry .*?: (?P<reason>.*)")
+"""What JAX says of each program of a cache that is damaged, full or closed."""
+
+VERBS = {"reading": "read", "writing": "kept"}
 
 
 class Console:
@@ -69,8 +75,15 @@ class Console:
 
     def warn(self, message: Warning | str, *where: Any, **also: Any) -> None:
         """In place of `warnings.showwarning`."""
-        self.warnings.append(" ".join(str(message).split()))
-        self.complain(f"warning: {message}")
+        text = " ".join(str(message).split())
+        found = CACHE_TROUBLE.match(text)
+        if found:  # of each program one, where one for all is enough
+            reason = found["reason"].rstrip(".")
+            text = f"compiled programs cannot be {VERBS[found['verb']]}, and the run goes on without ({reason})."
+            if any(said.startswith(text.partition(",")[0]) for said in self.warnings):
+                return
+        self.warnings.append(text)
+        self.complain(f"warning: {text}")
 
     @contextmanager
     def reporting(self) -> Iterator[None]:

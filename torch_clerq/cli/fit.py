@@ -55,8 +55,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     fitted = medium.problem()
     content = _content(found) | {"versions": versions(), "seconds": round(console.seconds, 2)}
     results.json("result.json", content)
-    fitted.to_json(results.folder / "fitted.json")
-    console.written.append(str(results.folder / "fitted.json"))
+    with results.writing("fitted.json") as path:
+        fitted.to_json(path)
     results.figures({"figure.png": lambda: _figure(medium, data)})
     console.say(results.close())
     console.result(content | {"files": console.written})

@@ -11,7 +11,7 @@ from types import FrameType, ModuleType
 
 from jax_kernel.errors import PropagationError
 
-from ..cache import use_compilation_cache
+from ..cache import no_compilation_cache, use_compilation_cache
 from . import check, design, fit, info, solve
 from .console import Console
 from .results import version
@@ -40,9 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings(), _terminable():
         warnings.showwarning = console.warn
         try:
-            if args.cache:
-                _keep_programs()
-            return args.run(args, console)
+            with _programs_kept() if args.cache else no_compilation_cache():
+                return args.run(args, console)
         except (PropagationError, OSError, MemoryError) as error:
             text = str(error) or "out of memory"
             console.complain(text)
@@ -72,12 +71,14 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _keep_programs() -> None:
-    """Keep compiled programs for the next run, where there is a folder for them."""
+@contextmanager
+def _programs_kept() -> Iterator[None]:
+    """Inside, compiled programs are kept for the next run, where there is a folder for them."""
     try:
         use_compilation_cache()
     except OSError as error:
         warnings.warn(f"compiled programs are not kept (--no-cache is silent): {error}", UserWarning, stacklevel=2)
+    yield
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--quiet", action="store_true", help="say errors and warnings only")
         one.add_argument("--json", action="store_true", help="print one JSON object in place of prose")
         one.add_argument("--no-cache", dest="cache", action="store_false",
-                         help="leave the compiled programs in the user's cache folder alone")  # fmt: skip
+                         help="neither take nor keep compiled programs, wherever their folder is")  # fmt: skip
         module.add_options(one)
         one.set_defaults(run=module.run)
 

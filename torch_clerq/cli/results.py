@@ -4,7 +4,8 @@ import importlib.metadata
 import json
 import platform
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from jax_kernel.errors import ProblemError
+from jax_kernel.files import write
 from jax_kernel.problem import Problem
 
-from ..files import write
 from .console import Console
 
 PACKAGES = ("torch_clerq", "torch", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy")
@@ -42,9 +43,22 @@ class Results:
                 f"Argument `output` must be a folder that can be written, but {self.folder} cannot: {error.strerror}."
             ) from error
 
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """Inside, the file of this path is written, whole or not at all."""
+        path = self.folder / name
+        try:
+            yield path
+        except OSError as error:
+            raise ProblemError(
+                f"Argument `output` must be a folder with room for the results, but {path} cannot be written "
+                f"({error.strerror or error}), and an old file of this name is as it was: give another folder."
+            ) from error
+        self.console.written.append(str(path))
+
     def write(self, name: str, fill: Callable[[Any], Any]) -> None:
-        write(self.folder / name, fill)
-        self.console.written.append(str(self.folder / name))
+        with self.writing(name) as path:
+            write(path, fill)
 
     def arrays(self, name: str, content: Mapping[str, Any]) -> None:
         """An .npz file."""
