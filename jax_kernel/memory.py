@@ -142,7 +142,7 @@ def needed(
     observed = 2 * fields * (3 if twice else 1) + components * observes_states * (2 if twice else 1)
     size = {
         "fields": 2 * 3 * fields * z * t * ("fields" in outputs),
-        "states": 4 * levels**2 * z * t * ("density_matrix" in outputs) + components * z * t * observes_states
+        "states": 4 * levels**2 * z * t * ("density_matrix" in outputs)
         + levels * z * t * ("populations" in outputs) + 2 * fields * z * t * ("coherences" in outputs),
         "steps": observed * nodes * steps,
         "classes": components * classes * nodes * 2 + 4 * levels**2 * z * classes * ("final_state" in outputs),
