@@ -126,4 +126,4 @@ class VelocityClasses:
             del content["thermal_delta_spacing"]
         if self.thermal_delta_spacing != "auto":
             del content["thermal_delta_echo_tolerance"]
-        return content
+        return {key: value for key, value in content.items() if key == "thermal_width" or value}

@@ -42,7 +42,7 @@ def available() -> int | None:
 def _of_the_machine() -> int | None:
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-        return sum(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
+        return 1024 * int(lines["MemAvailable"].split()[0])
     except (OSError, ValueError, KeyError):
         pass
     try:
@@ -52,7 +52,7 @@ def _of_the_machine() -> int | None:
 
 
 def _of_the_group() -> int | None:
-    """What the control group of a container leaves, of which the pages of files can be given back."""
+    """What the control group (version 2) of a container leaves, of which the pages of files can be given back."""
     folder = Path("/sys/fs/cgroup")
     try:
         most, taken = (int((folder / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))

@@ -21,7 +21,6 @@ from .elements import Decay, Envelope, Field, MagneticField, VelocityClasses
 from .errors import ProblemError
 from .files import read_json, write
 from .reading import is_integer, read_problem, show, suggestion
-from .updating import update
 
 
 @dataclass(frozen=True, repr=False)
@@ -248,7 +247,7 @@ class Problem:
         """The position of a field.
 
         Args:
-            field: Its label or its position.
+            field: Its label or its position, which may be text.
 
         Returns:
             The position, from 0.
@@ -259,6 +258,8 @@ class Problem:
         labels = [item.label for item in self.fields]
         if isinstance(field, str) and field and field in labels:
             return labels.index(field)
+        if isinstance(field, str) and field.isascii() and field.isdecimal():
+            field = int(field)
         if is_integer(field) and 0 <= field < len(labels):
             return int(field)
         named = ", ".join(show(label) for label in labels if label) or "none is labelled"
@@ -266,6 +267,11 @@ class Problem:
             f"Argument `field` must be a label ({named}) or an index from 0 to {len(labels) - 1}, "
             f"but is {show(field)}{suggestion(field, labels)}."
         )
+
+    @property
+    def field_names(self) -> list[str]:
+        """The label of each field, or "field 0", "field 1", … where it has none."""
+        return [light.label or f"field {k}" for k, light in enumerate(self.fields)]
 
     def ends(self, field: str | int) -> tuple[int, int]:
         """The indices into z, from either end, of where a field enters and where it leaves.
@@ -278,6 +284,12 @@ class Problem:
 
         Raises:
             ProblemError: No field has this label or position.
+
+        Example:
+            >>> problem = Problem.from_dict({"interaction_strengths": [1.0], "system": {
+            ...     "num_states": 2, "fields": [{"coupled_levels": [[0, 1]], "counter_propagating": True}]}})
+            >>> problem.ends(0), problem.field_names
+            ((-1, 0), ['field 0'])
         """
         return (-1, 0) if self.fields[self.field_index(field)].counter_propagating else (0, -1)
 
@@ -301,10 +313,14 @@ class Problem:
             >>> problem.updated(interaction_strengths=[2.5]).interaction_strengths
             (2.5,)
         """
-        return Problem.from_dict(update(self.to_dict(), params))
+        from . import parameters, updating  # which know problems
+
+        given = parameters.arrange(self, params, None).map(lambda name, value: np.asarray(value))
+        parameters.check(self, given)
+        return Problem.from_dict(updating.update(self.to_dict(), given.params))
 
     def __repr__(self) -> str:
-        light = ", ".join(field.label or f"field {index}" for index, field in enumerate(self.fields))
+        light = ", ".join(self.field_names)
         classes = len(self.doppler_shifts)
         name = "" if self.label is None else f"{self.label!r}: "
         return (

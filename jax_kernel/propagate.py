@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters.ad import JVPTracer
 
 from . import checks, conventions, march_options, parameters, stiffness
 from .errors import ProblemError, ResolutionError
@@ -159,12 +160,13 @@ def propagate(
     wanted = requested(outputs)
     tree = cast(parameters.merge(problem, given, parameters.defaults(problem)), options.dtype)
     concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))
+    differentiated = any(isinstance(leaf, JVPTracer) for leaf in jax.tree.leaves(tree))
     batch_size = math.prod(batch_shape(tree))
 
     def solve(at: Resolution | MarchResolution) -> dict[str, Any]:
         edges = parameters.edges(problem, given)
         start = start_parameter(given)
-        memory_check(problem, at, options, wanted, start, batch_size, not concrete)
+        memory_check(problem, at, options, wanted, start, batch_size, differentiated)
         prepared = prepare(problem, at, options, wanted, given.sampled, edges, start, batch_size)
         out = executable(prepared.program)(prepared.numbers, tree)
         if "time_error" in out and longest_step(problem, at) > parameters.narrowest_pulse(problem, given, at):

@@ -60,6 +60,10 @@ _FIELD_KEYS = (
 _DECAY_KEYS = ("rate", "channels", "factors", "operator")
 _B_FIELD_KEYS = ("magnitude", "units", "g_F", "m_F")
 _VELOCITY_KEYS = tuple(VelocityClasses.__dataclass_fields__)
+_WRITTEN_BY_CLERQ = {"thermal_width"} | {
+    f"thermal_delta_{part}{edge}" for part in ("", "inner_") for edge in ("min", "max", "steps")
+}
+"""What clerq writes of velocity classes, which for atoms at rest are all defaults."""
 
 
 def show(value: Any) -> str:
@@ -385,7 +389,8 @@ def _read_velocity_classes(top: Keys) -> VelocityClasses | None:
             keys.fail(name, 'be absent unless `thermal_delta_spacing` is "auto"', f"is {show(keys.get(name))}")
         read[name] = _read_echo_tolerance(keys)
     classes = VelocityClasses(**read, thermal_delta_spacing=spacing)
-    return None if classes == VelocityClasses() else classes  # so clerq writes atoms at rest
+    at_rest = classes == VelocityClasses() and set(keys.content) >= _WRITTEN_BY_CLERQ
+    return None if at_rest else classes
 
 
 def _read_echo_tolerance(keys: Keys) -> float:

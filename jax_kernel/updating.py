@@ -5,82 +5,60 @@ from typing import Any
 
 import numpy as np
 
-from .errors import ProblemError
+from . import parameters
 
 _OF_FIELDS = {"rabi_freq": "rabi_freq", "detunings": "detuning"}
 _OF_SYSTEM = ("energies", "initial_state", "level_detunings", "level_doppler_slopes")
 
 
 def update(content: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Put values of parameters into a problem's dict.
+    """Put values of parameters into a problem's dict; factors come last, whatever the order.
 
     Args:
         content: what `Problem.to_dict` returns; changed in place.
-        params: as in `Problem.updated`.
+        params: NumPy arrays by name, arranged and checked.
 
     Returns:
         The dict.
+
+    Raises:
+        ProblemError: a value is one that a problem has no place for: a batch, or one without a key.
     """
-    for name, value in params.items():
+    for name in sorted(params, key=tuple(_SCALARS).__contains__):
+        value = params[name]
         if name == "pulse_args":
-            _update_pulses(content["system"]["fields"], value)
+            for light, args in zip(content["system"]["fields"], value, strict=True):
+                light["rabi_freq_t_args"] |= {key: _listed(f"pulse_args.{key}", number) for key, number in args.items()}
             continue
-        numbers = _numbers(name, value)
+        numbers = _listed(name, value, len(parameters.AXES.get(name, ())))
         if name in _OF_FIELDS:
-            _spread(name, content["system"]["fields"], _OF_FIELDS[name], numbers)
+            _spread(content["system"]["fields"], _OF_FIELDS[name], numbers)
         elif name == "decay_rates":
-            _spread(name, content["system"]["decays"], "rate", numbers)
+            _spread(content["system"]["decays"], "rate", numbers)
         elif name in _OF_SYSTEM:
-            content["system"][name] = numbers.tolist()
+            content["system"][name] = numbers
         elif name == "interaction_strengths":
-            content[name] = numbers.tolist()
-        elif name not in _SCALARS:
-            raise ProblemError(
-                f"Argument `params` must have names among {', '.join([*_known(), 'pulse_args'])}, but has {name!r}, "
-                "which a problem has no place for."
-            )
-        elif numbers.ndim:
-            _refuse(name, "be one number here", f"has shape {numbers.shape}")
+            content[name] = numbers
+        elif name in _SCALARS:
+            _SCALARS[name](content, numbers)
         else:
-            _SCALARS[name](content, numbers.item())
+            parameters.fail(name, "be left out of an updated problem, which has no place for it", "was given")
     return content
 
 
-def _known() -> list[str]:
-    return [*_OF_FIELDS, "decay_rates", *_OF_SYSTEM, "interaction_strengths", *_SCALARS]
+def _listed(name: str, value: Any, axes: int = 0) -> Any:
+    """Numbers without batch axes, as nested lists."""
+    array = np.asarray(value)
+    if array.ndim != axes and not name.startswith("pulse_args."):
+        rule = "have no batch axes in an updated problem" if axes else "be one number in an updated problem"
+        parameters.fail(name, rule, f"has shape {array.shape}")
+    return array.tolist()
 
 
-def _refuse(name: str, rule: str, actual: str) -> None:
-    raise ProblemError(f"Argument `{name}` must {rule}, but {actual}.")
-
-
-def _numbers(name: str, value: Any) -> np.ndarray:
-    try:
-        numbers = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):
-        numbers = np.asarray(None)
-    if numbers.dtype.kind not in "iufc":
-        _refuse(name, "be numbers", f"is {value!r}")
-    return numbers
-
-
-def _spread(name: str, owners: list[dict[str, Any]], key: str, numbers: np.ndarray) -> None:
+def _spread(owners: list[dict[str, Any]], key: str, numbers: list[Any]) -> None:
     """One number for each field or decay."""
-    if numbers.shape != (len(owners),):
-        _refuse(name, f"have shape ({len(owners)},)", f"has shape {numbers.shape}")
-    for owner, number in zip(owners, numbers.tolist(), strict=True):
+    for owner, number in zip(owners, numbers, strict=True):
         owner[key] = number
-
-
-def _update_pulses(fields: list[dict[str, Any]], value: Any) -> None:
-    labelled = {light["label"]: k for k, light in enumerate(fields) if light["label"]}
-    given = value.items() if isinstance(value, Mapping) else enumerate(value)
-    for which, args in given:
-        k = labelled.get(which, which)
-        if not (isinstance(k, int) and 0 <= k < len(fields) and isinstance(args, Mapping)):
-            _refuse("pulse_args", "have one dict for each field, or by label", f"has {which!r}: {args!r}")
-        for key, number in args.items():
-            fields[k]["rabi_freq_t_args"][key] = _numbers(f"pulse_args[{which}].{key}", number).tolist()
 
 
 def _scale_decays(content: dict[str, Any], factor: float) -> None:
@@ -93,14 +71,10 @@ def _scale_density(content: dict[str, Any], factor: float) -> None:
 
 
 def _set_magnitude(content: dict[str, Any], magnitude: float) -> None:
-    if "b_field" not in content["system"]:
-        _refuse("b_field", "be left out where the problem has none", f"is {magnitude!r}")
     content["system"]["b_field"]["magnitude"] = magnitude
 
 
 def _set_width(content: dict[str, Any], width: float) -> None:
-    if content["velocity_classes"] is None:
-        _refuse("thermal_width", "be left out where the problem has no velocity classes", f"is {width!r}")
     content["velocity_classes"]["thermal_width"] = width
 
 

@@ -248,8 +248,11 @@ class Design:
         interrupted = found.stopped in ("callback", "interrupted")
         return Trained(fields, math.exp(-found.value), found.step, history, at, interrupted)
 
-    def designed(self, verified: Verified) -> Problem:
+    def to_problem(self, verified: Verified) -> Problem:
         """The problem with the designed pulses in it, sampled (`intp`) on the finer time grid of the verification.
+
+        Lines join these samples, and a cubic spline those of the verification, so that the efficiencies differ by what
+        the time grid leaves open.
 
         Args:
             verified: what `verify` returned.

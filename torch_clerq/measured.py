@@ -5,19 +5,19 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from jax_kernel import parameters
+from jax_kernel import parameters, pulses
 from jax_kernel.errors import ProblemError
 from jax_kernel.problem import Problem
 
-from . import spectra
 from .analysis import interpolate
+from .checks import check_positive
 from .parametrisations import Positive
 from .parametrised import Parametrised
 from .propagator import TorchPropagator
@@ -25,11 +25,19 @@ from .propagator import TorchPropagator
 TRACES = ("power", "amplitude", "real", "imag")
 SPECTRA = ("transmission", "phase")
 
-_POSITIVE = ("decay_rates", "decay_scale", "interaction_strengths", "thermal_width", "number_density")
-"""Parameters that a fit keeps positive where they are at the start."""
+_POSITIVE = (
+    "decay_rates", "decay_scale", "interaction_strengths", "thermal_width", "number_density", "fwhm",
+)  # fmt: skip
+"""Parameters and arguments of pulses that a fit keeps positive where they are at the start."""
 
 FLOOR = 0.01
 """Part of the entering spectrum's peak below which no spectrum can be measured."""
+
+POSITIONS = 64
+"""Stored intervals of z along which a phase is followed."""
+
+LARGEST_TURN = 0.8 * math.pi
+"""Phase from one stored position to the next from which a turn might be missed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +112,8 @@ def read_csv(path: str | os.PathLike[str], problem: Problem) -> list[Measured]:
         if quantity not in allowed or (not label and len(problem.fields) > 1):
             rule = f"name its columns LABEL.QUANTITY with a quantity among {', '.join(allowed)} over {axis}"
             _refuse(path, rule, f"has {title!r}")
-        labels = [light.label for light in problem.fields]
-        which: Any = int(label) if label.isdecimal() and label not in labels else label or 0
         try:
-            field = problem.field_index(which)
+            field = problem.field_index(label or 0)
         except ProblemError as error:
             raise ProblemError(
                 f"{str(error).removesuffix('.')} (column {title!r} of file {os.fspath(path)})."
@@ -151,23 +157,55 @@ def _table(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     return header, rows
 
 
+def with_sigma(data: Sequence[Measured], sigma: float | None) -> list[Measured]:
+    """The columns with a standard deviation of the noise for those without one of their own.
+
+    Args:
+        data: what was measured.
+        sigma: for columns without one, or None where none is known.
+
+    Returns:
+        The columns, all of them with standard deviations, or none.
+
+    Raises:
+        ProblemError: it is not positive, or only some columns have one.
+
+    Example:
+        >>> column = Measured("power", 0, "power", torch.zeros(2), torch.ones(2))
+        >>> with_sigma([column], 0.1)[0].sigma
+        tensor([0.1000, 0.1000])
+    """
+    if sigma is not None:
+        check_positive("sigma", sigma)
+    missing = [column.name for column in data if column.sigma is None]
+    if sigma is None and 0 < len(missing) < len(data):
+        parameters.fail("sigma", f"be given for {', '.join(missing)}, where other columns have one", "is not")
+    if sigma is None:
+        return list(data)
+    return [
+        column if column.sigma is not None else replace(column, sigma=torch.full_like(column.values, sigma))
+        for column in data
+    ]
+
+
 class Medium(Parametrised):
     """A problem some of whose numbers are to explain measured values.
 
     Args:
         problem: its numbers are the guesses.
-        free: names of what is inferred: a parameter, or in brackets one of its numbers by position or, of fields, by
-            label, such as "decay_rates[0]", "detunings[probe]" or "pulse_args[probe][centre]". Rates, widths and
-            strengths that are positive stay so.
+        free: names of what is inferred: a parameter; in brackets one of its numbers, by position or, of fields, by
+            label, such as "decay_rates[0]" or "detunings[probe]"; "pulse_args.probe.centre" for one argument of a
+            pulse. Rates, widths and strengths that are positive stay so.
         data: what was measured.
-        scale: whether a factor of each column is inferred, too.
+        scale: whether a factor of each column is inferred, too, but of phases.
         tol: error of the fields aimed at, relative to each field's peak.
 
     Attributes:
-        names: of the numbers that are inferred.
+        names: of the numbers that are inferred, the factors apart.
+        sigma: of the data, for `infer`.
 
     Raises:
-        ProblemError: a name is none, or a spectrum reaches to where no light enters.
+        ProblemError: a name is none or comes twice, or a spectrum reaches to where no light enters.
 
     Example:
         >>> from torch_clerq import Problem, infer
@@ -183,69 +221,88 @@ class Medium(Parametrised):
         >>> found = infer(medium, Medium.residuals, sigma=1e-6)
         >>> print(f"{found.parameters['interaction_strengths[probe]']:.4f}")
         0.7000
+        >>> print(f"{medium.to_problem().interaction_strengths[0]:.4f}")
+        0.7000
     """
 
     def __init__(
         self, problem: Problem, free: Sequence[str], data: Sequence[Measured], *, scale: bool = False, tol: float = 1e-4
     ):
         super().__init__()
-        self.data, self.scaled = tuple(data), scale
-        self.layer = TorchPropagator(problem, dtype=torch.float64, tol=tol)
+        self.problem, self.data = problem, tuple(data)
+        self.sigma = None if any(column.sigma is None for column in data) else [column.sigma for column in data]
+        followed = POSITIONS if any(column.quantity == "phase" for column in data) else 1
+        self.layer = TorchPropagator(replace(problem, z_steps=followed), dtype=torch.float64, tol=tol)
         self.places: dict[str, tuple[Any, ...]] = {}
         values = parameters.defaults(problem)
         for asked in free:
             for name, place in _places(problem, values, asked):
-                value = _value(values, place)
-                positive = place[0] in _POSITIVE and value > 0
+                if place in self.places.values():
+                    parameters.fail("free", "name each number once", f"names {asked} twice")
+                value: Any = values
+                for key in place:
+                    value = value[key]
+                positive = (place[0] in _POSITIVE or place[-1] in _POSITIVE) and value > 0
                 self._add(name, np.asarray(float(value)), Positive() if positive else None, torch.float64)
                 self.places[name] = place
         self.names = list(self.places)
+        self.scales: list[str | None] = [None] * len(self.data)
         if scale:
-            for column in self.data:
-                name = f"scale[{column.name.replace('.', ' ')}]"
-                self._add(name, np.asarray(1.0), Positive(), torch.float64)
+            self._add_scales()
+        self.matrices = [self._from_grid(column) for column in self.data]
         self.models()  # whose spectra are to have light
 
-    def sigma(self, default: float | None) -> list[torch.Tensor | float] | None:
-        """The standard deviations for `infer`, one entry a column; None where none is known."""
-        if default is not None and not 0 < default < math.inf:
-            parameters.fail("sigma", "be positive", f"is {default!r}")
-        missing = [column.name for column in self.data if column.sigma is None]
-        if default is None and len(missing) == len(self.data):
-            return None
-        if default is None and missing:
-            parameters.fail("sigma", f"be given for {', '.join(missing)}, where other columns have one", "is not")
-        return [default if column.sigma is None else column.sigma for column in self.data]  # type: ignore[misc]
+    def _add_scales(self) -> None:
+        taken: list[str] = []
+        for k, column in enumerate(self.data):
+            if column.quantity == "phase":
+                continue
+            taken.append(column.name)
+            again = f" {taken.count(column.name)}" if taken.count(column.name) > 1 else ""
+            self.scales[k] = name = _without_dots(f"scale[{column.name}{again}]")
+            either_sign = column.quantity in ("real", "imag")
+            self._add(name, np.asarray(1.0), None if either_sign else Positive(), torch.float64)
+
+    def _from_grid(self, column: Measured) -> torch.Tensor:
+        """What takes samples on the time grid to where a column was measured, shape (time, point).
+
+        Between times that is the spline of sampled fields, or lines where the edges of a pulse lie in the window.
+        Between frequencies it is the Fourier transform at these.
+        """
+        time = self.layer.time
+        if column.quantity in SPECTRA:
+            return torch.exp(-2j * math.pi * (time - time[0])[:, None] * column.at.to(time))
+        shapes = [light.envelope for light in self.problem.fields]
+        jumps = [t for shape in shapes for t in pulses.jumps(shape.name, dict(shape.args))]
+        each = torch.eye(len(time), dtype=time.dtype)
+        if not any(self.problem.t_min < t < self.problem.t_max for t in jumps):
+            return interpolate(time, each, column.at.to(time))
+        return torch.as_tensor(np.stack([np.interp(column.at.numpy(), time.numpy(), row.numpy()) for row in each]))
 
     def params(self) -> dict[str, Any]:
         """The parameters of the layer that differ from the problem's, in physical units."""
-        values: dict[str, Any] = parameters.defaults(self.layer.problem)
+        values: dict[str, Any] = parameters.defaults(self.problem)
         changed: dict[str, Any] = {}
-        pulses = [dict(args) for args in values["pulse_args"]]
         for name, (base, *place) in self.places.items():
             number = getattr(self, name)
             if base == "pulse_args":
-                pulses[place[0]][place[1]] = number
-                changed[base] = pulses
-                continue
-            whole: Any = changed.get(base, torch.as_tensor(values[base]))
-            if place:
-                chosen = torch.arange(len(whole)) == place[0]
-                changed[base] = torch.where(chosen, number, whole)
+                changed.setdefault(base, [{} for _ in self.problem.fields])[place[0]][place[1]] = number
+            elif place:
+                whole: Any = changed.get(base, torch.as_tensor(values[base]))
+                changed[base] = torch.where(torch.arange(len(whole)) == place[0], number, whole)
             else:
                 changed[base] = number
         return changed
 
-    def problem(self) -> Problem:
+    def to_problem(self) -> Problem:
         """The problem with the present values."""
-        params = {name: value for name, value in self.params().items() if name != "pulse_args"}
-        params = {name: value.detach().numpy() for name, value in params.items()}
-        pulses = [(p, self.places[name]) for name, p in self.physical_parameters().items() if name in self.places]
-        moved: dict[int, dict[str, float]] = {}
-        for value, place in pulses:
-            if place[0] == "pulse_args":
-                moved.setdefault(place[1], {})[place[2]] = value.item()
-        return self.layer.problem.updated(**params, **({"pulse_args": moved} if moved else {}))
+        with torch.no_grad():
+            params = self.params()
+        args = [
+            {key: number.numpy(force=True) for key, number in light.items()} for light in params.pop("pulse_args", ())
+        ]
+        whole = {name: value.numpy(force=True) for name, value in params.items()}
+        return self.problem.updated(**whole, **({"pulse_args": args} if args else {}))
 
     def residuals(self) -> list[torch.Tensor]:
         """`models` less what was measured, one tensor a column, shape (point,)."""
@@ -255,96 +312,84 @@ class Medium(Parametrised):
         """What should have been measured, one tensor a column, shape (point,)."""
         fields = self.layer(**self.params())
         found = []
-        for column in self.data:
-            turned = self.layer.problem.fields[column.field].counter_propagating
+        for column, scale, matrix in zip(self.data, self.scales, self.matrices, strict=True):
+            turned = self.problem.fields[column.field].counter_propagating
             light = fields[column.field].flip(0) if turned else fields[column.field]
-            model = self._model(column, light)
-            found.append(model * getattr(self, f"scale[{column.name.replace('.', ' ')}]") if self.scaled else model)
+            model = _spectrum(column, light, matrix) if column.quantity in SPECTRA else _trace(column, light, matrix)
+            found.append(model if scale is None else model * getattr(self, scale))
         return found
 
-    def _model(self, column: Measured, light: torch.Tensor) -> torch.Tensor:
-        """One column from the light of its field, shape (z, time), the first position the entrance."""
-        if column.quantity in SPECTRA:
-            return self._spectrum(column, light)
-        pulse = interpolate(self.layer.time, torch.view_as_real(light[-1]).T, column.at)
-        real, imag = pulse
-        if column.quantity == "real":
-            return real
-        if column.quantity == "imag":
-            return imag
-        power = real**2 + imag**2
-        if column.quantity == "amplitude":
-            return (power + torch.finfo(power.dtype).tiny).sqrt()
-        peak = light[0].detach().abs().amax() ** 2
-        if not peak:
-            parameters.fail("data", "have a power of fields that are lit at the entrance", f"has {column.name}")
-        return power / peak
 
-    def _spectrum(self, column: Measured, light: torch.Tensor) -> torch.Tensor:
-        frequency = spectra.freq_list(self.layer.time)
-        lit = frequency[spectra.in_band(light, floor=FLOOR)]
-        low, high = (lit.min().item(), lit.max().item()) if len(lit) else (math.inf, -math.inf)
-        if not (low <= column.at.min() and column.at.max() <= high):
-            where = f"from {low:.3g} to {high:.3g}" if len(lit) else "nowhere"
-            parameters.fail("data", f"have frequencies where light enters, which for {column.name} is {where}",
-                            f"reach from {column.at.min():.3g} to {column.at.max():.3g}")  # fmt: skip
-        floor = FLOOR / 10  # so that the spline has neighbours
-        if column.quantity == "phase":
-            return interpolate(frequency, spectra.dispersion(light, floor=floor), column.at)
-        return torch.exp(-2 * interpolate(frequency, spectra.absorption(light, floor=floor), column.at))
+def _trace(column: Measured, light: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """A column over time from the light of its field, shape (z, time), the first position the entrance."""
+    real, imag = torch.view_as_real(light[-1]).T @ matrix
+    if column.quantity in ("real", "imag"):
+        return real if column.quantity == "real" else imag
+    power = real**2 + imag**2
+    if column.quantity == "amplitude":
+        return (power + torch.finfo(power.dtype).tiny).sqrt()
+    peak = light[0].abs().amax() ** 2
+    if not peak.detach() > 0:
+        parameters.fail("data", "have a power of fields that are lit at the entrance", f"has {column.name}")
+    return power / peak
+
+
+def _spectrum(column: Measured, light: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Likewise a column over frequency."""
+    brightest = torch.fft.fft(light[0].detach()).abs().amax()
+    spectra = light @ matrix
+    dark = spectra[0].detach().abs() <= FLOOR * brightest
+    if bool(dark.any()):
+        rule = f"have frequencies where light enters: above {FLOOR:g} of the peak of its spectrum"
+        parameters.fail("data", rule, f"{column.name} has {column.at[dark][0]:.6g}")
+    if column.quantity == "transmission":
+        return (spectra[-1].abs() / spectra[0].abs()) ** 2
+    turns = (spectra[:-1] * (spectra[1:] / spectra[0].abs() ** 2).conj()).angle()
+    if bool((turns.detach().abs() > LARGEST_TURN).any()):
+        rule = f"have phases that turn by less than {LARGEST_TURN:.2f} in 1/{POSITIONS} of the medium"
+        parameters.fail("data", rule, f"{column.name} turns by {turns.detach().abs().amax():.2f}")
+    return turns.sum(0)
+
+
+def _without_dots(name: str) -> str:
+    """A name that torch accepts for a parameter."""
+    return name.replace(".", " ")
 
 
 def _places(problem: Problem, values: dict[str, Any], asked: str) -> list[tuple[str, tuple[Any, ...]]]:
     """The names and places (parameter, …) of the numbers that a name stands for."""
-    match = re.fullmatch(r"(\w+)((?:\[[^\[\]]+\])*)", asked)
-    known = [name for name in parameters.PARAMETERS if name in values and name not in ("initial_state",)]
-    if not match or match[1] not in known:
+    known = [name for name in parameters.PARAMETERS if name in values and name != "initial_state"]
+    if str(asked).partition(".")[0] == "pulse_args":
+        return [_pulse_place(problem, values, asked)]
+    match = re.fullmatch(r"(\w+)(?:\[(.*)\])?", str(asked))
+    if not match or match[1] not in known or match[1] == "pulse_args":
         near = parameters.suggestion(asked, known)
-        parameters.fail("free", f"have names among {', '.join(known)}, with [position or label] behind",
-                        f"has {asked!r}{near}")  # fmt: skip
-    base, keys = match[1], re.findall(r"\[([^\[\]]+)\]", match[2])
-    if base == "pulse_args":
-        return [_pulse_place(problem, values, asked, keys)]
+        rule = f"have names among {', '.join(known)}, with [position or label] behind, or pulse_args.FIELD.ARGUMENT"
+        parameters.fail("free", rule, f"has {asked!r}{near}")
+    base, key = match[1], match[2]
     if np.iscomplexobj(values[base]):
         parameters.fail("free", "have real parameters", f"has {asked!r}, which is complex")
-    count = values[base].shape
-    if not keys:
-        return [(base, (base,))] if not count else [
-            (base if count == (1,) else f"{base}[{k}]", (base, k)) for k in range(count[0])
-        ]  # fmt: skip
-    axis = parameters.AXES.get(base, ())
-    key = keys[0]
-    if axis == ("field",):
-        place = problem.field_index(_key(problem, key))
-    elif len(keys) == 1 and count and key.isdecimal() and int(key) < count[0]:
-        place = int(key)
-    else:
-        place = -1
-    if place < 0 or len(keys) > 1:
-        rule = f"have positions from 0 to {count[0] - 1} in {base}" if count else f"name {base} without a position"
+    shape = values[base].shape
+    if key is None and not shape:
+        return [(base, (base,))]
+    if key is None:
+        return [(base if shape == (1,) else f"{base}[{k}]", (base, k)) for k in range(shape[0])]
+    if parameters.AXES.get(base) == ("field",):
+        return [(_without_dots(asked), (base, problem.field_index(key)))]
+    if not shape or not key.isdecimal() or int(key) >= shape[0]:
+        rule = f"have positions from 0 to {shape[0] - 1} in {base}" if shape else f"name {base} without a position"
         parameters.fail("free", rule, f"has {asked!r}")
-    return [(asked, (base, place))]
+    return [(asked, (base, int(key)))]
 
 
-def _key(problem: Problem, key: str) -> str | int:
-    labels = [light.label for light in problem.fields]
-    return int(key) if key.isdecimal() and key not in labels else key
-
-
-def _pulse_place(
-    problem: Problem, values: dict[str, Any], asked: str, keys: list[str]
-) -> tuple[str, tuple[str, int, str]]:
-    if len(keys) != 2:
-        parameters.fail("free", "name one argument of one pulse, as in pulse_args[probe][centre]", f"has {asked!r}")
-    k = problem.field_index(_key(problem, keys[0]))
-    args = [key for key, value in values["pulse_args"][k].items() if not np.ndim(value)]
-    if keys[1] not in args:
-        parameters.fail("free", f"name one of {', '.join(args)} of field {keys[0]}", f"has {asked!r}")
-    return asked, ("pulse_args", k, keys[1])
-
-
-def _value(values: dict[str, Any], place: tuple[Any, ...]) -> Any:
-    value = values[place[0]]
-    for key in place[1:]:
-        value = value[key]
-    return value
+def _pulse_place(problem: Problem, values: dict[str, Any], asked: str) -> tuple[str, tuple[str, int, str]]:
+    """One argument of one pulse, by the name that it has in a layer."""
+    label, _, key = asked.partition(".")[2].rpartition(".")
+    if not label:
+        parameters.fail("free", "name one argument of one pulse, as in pulse_args.probe.centre", f"has {asked!r}")
+    k = problem.field_index(label)
+    edges = pulses.EDGES.get(problem.fields[k].envelope.name, ())
+    args = [name for name, value in values["pulse_args"][k].items() if not np.ndim(value) and name not in edges]
+    if key not in args:
+        parameters.fail("free", f"name one of {', '.join(args)} of field {label}", f"has {asked!r}")
+    return f"pulse_args_{k}_{key}", ("pulse_args", k, key)

@@ -93,23 +93,24 @@ def interruptible(promise: str, *, terminate: bool = False) -> Iterator[Callable
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         asked = number
-        for each in signals:
-            signal.signal(each, before[each])
+        for each, one in before.items():
+            signal.signal(each, one)
         os.write(2, f"\nstopping: {promise} (Ctrl-C again quits at once)\n".encode())
 
     if threading.current_thread() is not threading.main_thread():  # where Python gives no handlers
         yield lambda: 0
         return
-    before = {each: signal.getsignal(each) for each in signals}
-    if any(one in (None, signal.SIG_IGN) for one in before.values()):  # not Python's to restore, or ignored on purpose
+    before: dict[int, Any] = {each: signal.getsignal(each) for each in signals}
+    before = {each: one for each, one in before.items() if one not in (None, signal.SIG_IGN)}
+    if not before:  # not Python's to restore, or ignored on purpose
         yield lambda: 0
         return
-    outer = getattr(before[signal.SIGINT], "asked", None)
+    outer = getattr(before.get(signal.SIGINT), "asked", None)
     if outer is not None:
         yield outer
         return
     handle.asked = lambda: asked  # type: ignore[attr-defined]
-    for each in signals:
+    for each in before:
         signal.signal(each, handle)
     try:
         yield lambda: asked

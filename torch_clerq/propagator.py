@@ -156,8 +156,7 @@ class TorchPropagator(bridge.InGraph, Parametrised):
         if not path:
             chosen = [(k, key) for k, keys in enumerate(allowed_keys) for key in keys]
         else:
-            labels = [field.label for field in self.problem.fields]
-            k = self.problem.field_index(int(label) if label.isdecimal() and label not in labels else label)
+            k = self.problem.field_index(label)
             if key not in allowed_keys[k]:
                 parameters.fail(
                     "trainable",
@@ -275,6 +274,15 @@ class TorchPropagator(bridge.InGraph, Parametrised):
 
         Raises:
             ProblemError: a problem has no place for one, such as samples of the density.
+
+        Example:
+            >>> from torch_clerq import Problem, TorchPropagator
+            >>> problem = Problem.from_dict({"system": {"num_states": 2, "fields": [{"coupled_levels": [[0, 1]]}]},
+            ...                              "interaction_strengths": [1.0]})
+            >>> layer = TorchPropagator(problem, trainable=("interaction_strengths",))
+            >>> layer.interaction_strengths = 2.5
+            >>> layer.to_problem().interaction_strengths
+            (2.5,)
         """
         own = {name: value.detach().cpu().numpy() for name, value in self.physical_parameters().items()}
         return self.problem.updated(**self._merged(own, {}))

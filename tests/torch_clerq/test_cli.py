@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time as clock
+from functools import partial
 
 import numpy as np
 import pytest
@@ -132,7 +133,7 @@ def test_interrupt_of_a_process_keeps_the_best(design, tmp_path):
         assert process.poll() is None
         assert clock.monotonic() < begin + 120
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "the best so far will be verified and written" in err
     assert "Traceback" not in err
@@ -311,7 +312,7 @@ def test_signals_during_a_solve_leave_the_old_results(number, problem, tmp_path)
     process = command("solve", problem, "--output", folder, "--tol", "1e-9", "--no-cache")
     assert process.stderr.readline().startswith("compiling")
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert out == ""
     assert err.splitlines()[-1].endswith("nothing written")
@@ -321,13 +322,15 @@ def test_signals_during_a_solve_leave_the_old_results(number, problem, tmp_path)
 
 
 def test_sigterm_during_a_design_keeps_the_best(design, tmp_path):
-    process = command("design", design, "--steps", 1_000_000, "--output", tmp_path / "out")
+    """Also in the background of a shell, where Ctrl-C is ignored."""
+    ignoring = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    process = command("design", design, "--steps", 1_000_000, "--output", tmp_path / "out", preexec_fn=ignoring)
     begin = clock.monotonic()
     while not process.stderr.readline().startswith("step 10/"):
         assert process.poll() is None
         assert clock.monotonic() < begin + 120
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 143
     assert json.loads((tmp_path / "out" / "result.json").read_text())["interrupted"]
 

@@ -440,7 +440,7 @@ def test_measured_draws_the_data_the_model_and_what_is_left():
     np.testing.assert_allclose(left.lines[1].get_xydata(), [[0, 1], [1, 2.5], [2, 2]])
     np.testing.assert_allclose(right.lines[1].get_ydata(), [0.0, 2.0, -2.0])
     assert "time" in left.get_xlabel()
-    assert "frequency" in lower.get_xlabel()
+    assert lower.get_xlabel() == r"frequency $\nu$ (cyclic)"
     assert left.get_ylabel() == "probe.power"
     with pytest.raises(ProblemError, match=r"be one a column of data \(2\), but are 1"):
         plotting.measured(data, [torch.zeros(3)])

@@ -7,9 +7,7 @@ import pytest
 
 from tests.conftest import lambda_system, two_level
 from torch_clerq import Problem, ProblemError, cli
-from torch_clerq.diagnostics import ProblemReport, check_problem
-
-TOPICS = ["conventions", "resolution", "window", "clerq's grid", "states", "float32", "gradients", "cost"]
+from torch_clerq.diagnostics import TOPICS, ProblemReport, check_problem
 
 
 def topics(report: ProblemReport) -> list[str]:
@@ -24,7 +22,7 @@ def clean(**changes):
 def report():
     said = []
     found = check_problem(clean(), on_topic=said.append)
-    assert said == TOPICS
+    assert said == list(TOPICS)
     return found
 
 
@@ -96,3 +94,11 @@ def test_the_command_exits_1_where_something_is_found(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("torch-clerq: conventions: Field ")
     assert set(found) == {"ok", "facts", "findings", "seconds", "warnings"}
     assert found["findings"][0]["topic"] == "conventions"
+
+
+def test_stated_level_detunings_are_no_fault():
+    content = clean().to_dict()
+    content["system"]["level_detunings"] = [0.0, 0.2]
+    found = check_problem(Problem.from_dict(content), tol=1e-4)
+    assert found.ok, str(found)
+    assert "level_detunings" in {row.name for row in found.gradients.rows}

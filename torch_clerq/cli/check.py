@@ -4,10 +4,8 @@ import argparse
 import dataclasses
 
 from ..design import read
-from ..diagnostics import check_problem
+from ..diagnostics import TOPICS, check_problem
 from .console import Console
-
-TOPICS = 8
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,13 +18,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     def on_topic(name: str) -> None:
         topics.append(name)
-        console.status(f"{len(topics)}/{TOPICS} {name}")
+        console.status(f"{len(topics)}/{len(TOPICS)} {name}")
 
     report = check_problem(problem, tol=args.tol, on_topic=on_topic)
     console.say(str(report))
     if args.quiet:
         for found in report.findings:
-            console.complain(f"{found.topic}: {found.text}")
+            console.complain(str(found))
     if report.gradients is not None and not report.gradients.ok:
         console.say(f"\n{report.gradients}")
     console.result(

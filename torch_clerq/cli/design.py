@@ -12,7 +12,7 @@ from ..design import Design, Trained, Verified
 from ..limits import optical_depth, storage_limit
 from ..progress import Bar, interruptible
 from .console import Console
-from .results import Results, names, versions
+from .results import Results, versions
 
 
 def count(least: int) -> Any:
@@ -61,11 +61,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
             "seconds": round(console.seconds, 2),
         }
         results.json("result.json", content)
-        results.json("designed.json", design.designed(verified).to_dict())
+        results.problem("designed.json", design.to_problem(verified))
         results.figures(
             {
                 "figure.png": lambda: _figure(design, verified, limit),
-                "zt.png": lambda: plotting.zt_map(verified.solution, names(design.problem)),
+                "zt.png": lambda: plotting.zt_map(verified.solution, problem=design.problem),
             }
         )
         for line in _summary(design, trained, verified, limit):
@@ -125,7 +125,7 @@ def _summary(design: Design, trained: Trained, verified: Verified, limit: float 
 
 
 def _figure(design: Design, verified: Verified, limit: float | None) -> Any:
-    labels = names(design.problem)
+    labels = design.problem.field_names
     stored = labels[design.field]
     title = (
         f"{100 * verified.efficiency:.2f} % of the {stored} {'transmitted' if design.after is None else 'retrieved'}"

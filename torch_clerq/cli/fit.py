@@ -9,7 +9,7 @@ import torch
 from .. import plotting
 from ..design import read
 from ..inference import Inference, infer
-from ..measured import Measured, Medium, read_csv
+from ..measured import Measured, Medium, read_csv, with_sigma
 from .console import Console
 from .results import Results, versions
 
@@ -23,6 +23,9 @@ Each other column is named after a field and what was measured of it where it le
   LABEL.transmission  |Ω|² over that at the entrance                    (frequency)
   LABEL.phase         phase gained in the medium, radians               (frequency)
 
+Fields turn as e^{+i2πνt}, with +ν blue: samples in the convention e^{−iωt} are the conjugate. A phase is that of the
+convention e^{−iωt}, positive where the medium slows light down.
+
 A column with `.sigma` behind such a name has its standard deviation. LABEL is the field's label or its number from 0;
 empty cells are left out."""
 
@@ -33,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="CSV", type=Path, required=True, nargs="+", help="measured traces or spectra")
     parser.add_argument("--free", metavar="NAME", required=True, nargs="+",
                         help="what is to be inferred, such as decay_rates, interaction_strengths[probe], "
-                             "pulse_args[probe][centre] or thermal_width; the file has the guesses")  # fmt: skip
+                             "pulse_args.probe.centre or thermal_width; the file has the guesses")  # fmt: skip
     parser.add_argument("--sigma", type=float, help="standard deviation of the noise in columns without one of their "
                                                     "own (default: estimated)")  # fmt: skip
     parser.add_argument("--scale", action="store_true", help="infer a factor for each column, too, as of a detector")
@@ -46,17 +49,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     problem, _ = read(args.file)
     results = Results(console, "fit", args.file, args.output)
     data = [column for path in args.data for column in read_csv(path, problem)]
+    data = with_sigma(data, args.sigma)
     medium = Medium(problem, args.free, data, scale=args.scale, tol=args.tol)
-    sigma = medium.sigma(args.sigma)
     console.status(f"{sum(len(column.values) for column in data)} values, {len(medium.names)} parameters; compiling")
     with console.reporting():
-        found = infer(medium, Medium.residuals, sigma=sigma)
+        found = infer(medium, Medium.residuals, sigma=medium.sigma)
     console.say(str(found))
-    fitted = medium.problem()
     content = _content(found) | {"versions": versions(), "seconds": round(console.seconds, 2)}
     results.json("result.json", content)
-    with results.writing("fitted.json") as path:
-        fitted.to_json(path)
+    results.problem("fitted.json", medium.to_problem())
     results.figures({"figure.png": lambda: _figure(medium, data)})
     console.say(results.close())
     console.result(content | {"files": console.written})

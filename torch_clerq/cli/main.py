@@ -61,7 +61,10 @@ def _terminable() -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         raise _Terminated
 
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is None:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) in (
+        None,
+        signal.SIG_IGN,
+    ):
         yield
         return
     before = signal.signal(signal.SIGTERM, handle)

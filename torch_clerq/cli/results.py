@@ -67,6 +67,11 @@ class Results:
     def json(self, name: str, content: Any) -> None:
         self.write(name, lambda file: file.write((json.dumps(content, indent=1) + "\n").encode()))
 
+    def problem(self, name: str, problem: Problem) -> None:
+        """A problem file."""
+        with self.writing(name) as path:
+            problem.to_json(path)
+
     def figures(self, draw: Mapping[str, Callable[[], Any]]) -> None:
         """PNG figures by name, or one line on what they need."""
         for name, figure in draw.items():
@@ -74,7 +79,7 @@ class Results:
             try:
                 drawn = figure()
             except ModuleNotFoundError as error:
-                self.console.complain(f"no figure, for it needs {error.name}: pip install 'torch_clerq[plot]'")
+                self.console.warn(f"no figure, for it needs {error.name}: pip install 'torch_clerq[plot]'")
                 return
             self.write(name, partial(drawn.savefig, format="png"))
 
@@ -87,11 +92,6 @@ def _unused(folder: Path) -> Path:
     """The folder, or the first one with a number behind its name that holds nothing."""
     candidates = [folder, *(folder.with_name(f"{folder.name}-{k}") for k in range(2, 10_000))]
     return next((path for path in candidates if not path.is_dir() or not any(path.iterdir())), folder)
-
-
-def names(problem: Problem) -> list[str]:
-    """A name for each field."""
-    return [light.label or f"field {k}" for k, light in enumerate(problem.fields)]
 
 
 def versions() -> dict[str, str]:

@@ -16,7 +16,7 @@ from ..analysis import energy
 from ..design import read
 from ..propagator import TorchPropagator
 from .console import Console
-from .results import Results, names
+from .results import Results
 
 DRAWN = 6
 """Levels at most whose populations are drawn."""
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         bands = _spectra(problem, solution)
     console.say(repr(solution))
     transmitted = {}
-    for k, name in enumerate(names(problem)):
+    for k, name in enumerate(problem.field_names):
         entering, leaving = (solution.fields[k, at] for at in problem.ends(k))
         before = energy(entering, layer.time).item()
         share = energy(leaving, layer.time).item() / before if before else None
@@ -94,7 +94,7 @@ def _moved(solution: Solution) -> list[int]:
 def _arrays(problem: Problem, solution: Solution) -> dict[str, np.ndarray]:
     kept = {name: getattr(solution, name).numpy() for name in ("fields", "z", "time", "populations", "coherences")}
     return kept | {
-        "labels": np.array(names(problem)),
+        "labels": np.array(problem.field_names),
         "z_error": np.array(_number(solution.z_error) if solution.z_error is not None else math.nan),
         "time_error": np.array(_number(solution.time_error) if solution.time_error is not None else math.nan),
         "resolution": np.array(list(_resolution(solution.resolution).values())),

@@ -6,11 +6,12 @@ an optimisation, `Growth` at two runs that should be the same.
 
 from .gradients import check_gradients
 from .growth import Growth
-from .problem import Finding, ProblemReport, check_problem
+from .problem import TOPICS, Finding, ProblemReport, check_problem
 from .report import GradientReport, GradientRow, Verdict
 from .trajectories import Outcome, TrajectoryReport, compare_jit
 
 __all__ = [
+    "TOPICS",
     "Finding",
     "GradientReport",
     "GradientRow",

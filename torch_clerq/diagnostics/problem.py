@@ -23,6 +23,9 @@ from ..propagator import TorchPropagator
 from .gradients import check_gradients
 from .report import TRUSTED, GradientReport
 
+TOPICS = ("conventions", "resolution", "window", "clerq's grid", "states", "float32", "gradients", "cost")
+"""What is looked at, in this order."""
+
 MARCH_LIMIT = 0.02
 """Error of clerq's own steps in z, of a field's peak, that is spoken of. On the files of its documentation, those steps
 that clerq itself doubts have 0.021 and more, the others up to 0.018, and once 0.074."""
@@ -42,12 +45,19 @@ class Finding:
     """Something that is probably not meant, or does not hold.
 
     Attributes:
-        topic: "conventions", "window", "resolution", "clerq's grid", "states", "float32" or "gradients".
+        topic: one of `TOPICS`.
         text: what it is, with the remedy.
+
+    Example:
+        >>> print(Finding("float32", "In float32 the fields are off by 2e-3 of the peak: compute in float64."))
+        float32: In float32 the fields are off by 2e-3 of the peak: compute in float64.
     """
 
     topic: str
     text: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.text}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,7 @@ class ProblemReport:
     """The outcome of `check_problem`; as text, one page.
 
     Attributes:
-        facts: what was measured, by topic.
+        facts: what was measured, by topic or name of a field.
         findings: what is probably wrong.
         gradients: of the transmitted energy in the problem's numbers; None where the problem cannot be solved.
     """
@@ -74,7 +84,7 @@ class ProblemReport:
         lines = [f"{topic.ljust(width)}  {text}" for topic, text in self.facts.items()]
         if self.ok:
             return "\n".join([*lines, "", "nothing found that speaks against this problem"])
-        numbered = [f"{k}. {found.topic}: {found.text}" for k, found in enumerate(self.findings, 1)]
+        numbered = [f"{k}. {found}" for k, found in enumerate(self.findings, 1)]
         return "\n".join([*lines, "", f"{len(numbered)} found:", *numbered])
 
 
@@ -181,11 +191,11 @@ class _Check:
 
     def _transmission(self, solution: Solution) -> dict[str, str]:
         found = {}
-        for k, light in enumerate(self.problem.fields):
+        for k, name in enumerate(self.problem.field_names):
             entering, leaving = (solution.fields[k, z] for z in self.problem.ends(k))
             before, after = (energy(pulse, solution.time).item() for pulse in (entering, leaving))
             share = f"{after / before:.4g} of its energy leaves" if before else "dark at the entrance"
-            found[light.label or f"field {k}"] = f"peak {entering.abs().max():.4g}, cyclic; {share}"
+            found[name] = f"peak {entering.abs().max():.4g}, cyclic; {share}"
         return found
 
     def _look_at_window(self, fields: np.ndarray) -> None:
@@ -269,7 +279,9 @@ class _Check:
 
     def _trainable(self, at: Resolution) -> TorchPropagator:
         """A layer that has all numbers of the problem as parameters, and warns of nothing."""
-        names = [name for name in _DIFFERENTIATED if np.size(parameters.defaults(self.problem).get(name, ()))]
+        stated = "level_detunings" if self.problem.level_detunings is not None else "detunings"
+        values = parameters.defaults(self.problem)
+        names = [name for name in (*_DIFFERENTIATED, stated) if np.size(values.get(name, ()))]
         return TorchPropagator(self.problem, trainable=names, dtype=torch.float64, resolution=at, tol=1e9)
 
     def _measure_cost(self, at: Resolution) -> None:
@@ -293,7 +305,7 @@ class _Check:
 
 
 _DIFFERENTIATED = (
-    "rabi_freq", "interaction_strengths", "detunings", "decay_rates", "thermal_width", "b_field", "pulse_args",
+    "rabi_freq", "interaction_strengths", "decay_rates", "thermal_width", "b_field", "pulse_args",
 )  # fmt: skip
 
 

@@ -130,6 +130,6 @@ def measured(data: Sequence[Measured], models: Sequence[Any], *, axes: Any = Non
             right.plot(at, (values - line) / sigma, "o", color=BLUE, markersize=2.0)
             right.set_ylabel("measured − model" if column.sigma is None else r"(measured − model) / $\sigma$")
             spectral = column.quantity in SPECTRA
-            left.set_xlabel("frequency $\nu$ (cyclic)" if spectral else TIME)
-            right.set_xlabel("$\nu$" if spectral else "$t$")
+            left.set_xlabel(r"frequency $\nu$ (cyclic)" if spectral else TIME)
+            right.set_xlabel(r"$\nu$" if spectral else "$t$")
     return figure

@@ -28,7 +28,7 @@ def numbers(name: str, values: Any, shape: Sequence[str | int] | None = None, *,
     """
     try:
         if isinstance(values, torch.Tensor):
-            values = values.detach().cpu().resolve_conj().resolve_neg().numpy()
+            values = values.numpy(force=True)
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError):
         array = np.empty((), dtype=object)
@@ -102,7 +102,7 @@ def read_names(labels: Sequence[str], problem: Problem | None, count: int) -> tu
         if len(problem.fields) != count:
             fail("problem", f"have the {count} fields of the solution", f"has {len(problem.fields)}")
         counter = [field.counter_propagating for field in problem.fields]
-        labels = [field.label for field in problem.fields] if len(labels) == 0 else labels
+        labels = problem.field_names if len(labels) == 0 else labels
     return complete(labels, [f"field {k}" for k in range(count)]), counter
 
 

@@ -173,7 +173,7 @@ def _populations(solution: Solution, positions: int, times: int) -> np.ndarray:
         each = np.diagonal(_density_matrix(solution, positions, times), axis1=-2, axis2=-1)
     else:
         fail("solution", "have populations", 'has none: ask for outputs=("populations",)')
-    return np.maximum(each.real, 0.0)  # a rounding below 0 is none
+    return each.real
 
 
 def _density_matrix(solution: Solution, positions: int, times: int) -> np.ndarray:
