@@ -389,7 +389,7 @@ def _read_velocity_classes(top: Keys) -> VelocityClasses | None:
             keys.fail(name, 'be absent unless `thermal_delta_spacing` is "auto"', f"is {show(keys.get(name))}")
         read[name] = _read_echo_tolerance(keys)
     classes = VelocityClasses(**read, thermal_delta_spacing=spacing)
-    at_rest = classes == VelocityClasses() and set(keys.content) >= _WRITTEN_BY_CLERQ
+    at_rest = classes == VelocityClasses() and (not keys.content or set(keys.content) >= _WRITTEN_BY_CLERQ)
     return None if at_rest else classes
 
 
