@@ -19,6 +19,9 @@ EDGE_LIMIT = 0.2
 EDGE = 0.05
 """Part of the window that counts as its edge."""
 
+EDGE_LIGHT = 0.02
+"""Light at an edge itself, of a field's peak, below which nothing is cut off, however near a short pulse is."""
+
 SMALL_CHANGE = 0.01
 """Change along the medium, of a field's peak, below which its structure is of no account."""
 
@@ -216,6 +219,10 @@ def cut_off(problem: Problem, fields: np.ndarray, *, continued: bool = False, li
         limit: change within the first or last 5 % of the window, of the field's peak, that is nothing to speak of.
     """
     start, end = _edge_changes(fields)
+    light = np.abs(fields) / _peaks(fields)
+    start, end = (
+        change if np.max(light[..., at], initial=0) > EDGE_LIGHT else 0.0 for change, at in ((start, 0), (end, -1))
+    )
     cures = [("start", start, f"lower `t_min` below {problem.t_min:g}")] if start > limit and not continued else []
     cures += [("end", end, f"raise `t_max` above {problem.t_max:g}")] if end > limit else []
     if not cures:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from . import doppler
+from . import doppler, pulses
 from .elements import VelocityClasses
 from .errors import ConventionWarning, WindowWarning, warn
 from .problem import Problem
@@ -33,9 +33,26 @@ def doubts(problem: Problem) -> list[tuple[str, type[Warning]]]:
     found: list[tuple[str, type[Warning]]] = [
         (text, ConventionWarning) for text in [*_reversed_pairs(problem), *_levels(problem)]
     ]
+    found += [(text, WindowWarning) for text in _dark_pulses(problem)]
     if problem.velocity_classes is not None and (text := _missing_classes(problem, problem.velocity_classes)):
         found.append((text, WindowWarning))
     return found
+
+
+def _dark_pulses(problem: Problem) -> list[str]:
+    """Pulses that are over before the window begins, or begin after its end."""
+    texts = []
+    for light, name in zip(problem.fields, problem.field_names, strict=True):
+        args = dict(light.envelope.args)
+        if light.rabi_freq and (span := pulses.span(light.envelope.name, args)):
+            begin, end = span
+            if end < problem.t_min or begin > problem.t_max:
+                named = ", ".join(f"{key} {value:g}" for key, value in args.items() if key in ("centre", "on", "off"))
+                texts.append(
+                    f"Field {show(name)} is dark in the time window, {problem.t_min:g} to {problem.t_max:g}: its "
+                    f"{light.envelope.name} pulse has {named}; move it, or the window, and look at the unit of time."
+                )
+    return texts
 
 
 def _missing_classes(problem: Problem, classes: VelocityClasses) -> str | None:

@@ -5,6 +5,7 @@ in float32 too. Formulas: `fwhm` is the full width at half maximum of Ω (not of
 2π∫Ω dt in units of π.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -121,6 +122,18 @@ def evaluate(
 def jumps(name: str, args: Mapping[str, Any]) -> list[float]:
     """Times at which the envelope jumps or, for samples joined by lines, has a kink."""
     return [float(t) for edge in EDGES.get(name, ()) for t in np.atleast_1d(args[edge])]
+
+
+def span(name: str, args: Mapping[str, Any]) -> tuple[float, float] | None:
+    """From when until when an envelope is above 1e-9 of its peak, about; None where that is always, or not known."""
+    reach = 3.0 * float(args["fwhm"]) if "fwhm" in args else 10.0 * float(args["width"]) if "width" in args else 0.0
+    if name == "sech" and "fwhm" in args:
+        reach *= 3.0
+    if name in ("gaussian", "sech"):
+        return float(args["centre"]) - reach, float(args["centre"]) + reach
+    begin = float(args["on"]) - reach if name in ("square", "ramp_on", "ramp_onoff") else -math.inf
+    end = float(args["off"]) + reach if name in ("square", "ramp_off", "ramp_onoff") else math.inf
+    return None if math.isinf(begin) and math.isinf(end) else (begin, end)
 
 
 def spline(

@@ -32,6 +32,9 @@ UNCONVERGED = 0.1
 REFINEMENTS = 3
 """Solutions at most, each from the last one, while layers that search their own resolution have outgrown it."""
 
+IMPROBABLE = 1e-6
+"""Probability of χ² below which a fit is warned of."""
+
 SHIFTED = 0.1
 """What twice the resolution may move a parameter by, in standard errors, without a warning."""
 
@@ -206,7 +209,8 @@ class Inference:
             shown = f"{error:.{digits}f}" if math.isfinite(error) else "undetermined"
             rows.append([name, f"{value:.{digits}f}", shown, f"{low} to {high}"])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"χ² {self.chi_square:.4g} with {self.degrees_of_freedom} degrees of freedom{fits}"]
+        what = "χ²" if self.sigma_known else "sum of squares"
+        lines = [f"{what} {self.chi_square:.4g} with {self.degrees_of_freedom} degrees of freedom{fits}"]
         for first, *others in rows:
             aligned = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
             lines.append("  ".join([first.ljust(widths[0]), *aligned]))
@@ -338,6 +342,14 @@ def infer(
     flat.store(x)
     undetermined = _combinations(flat.names, values, slopes * scale, raw.open)
     decrement = float(np.linalg.norm(left[:, :rank].T @ left_over))
+    probability = float(chdtrc(freedom, chi_square)) if sigma is not None and freedom else 1.0
+    if probability < IMPROBABLE:
+        text = (
+            f"The model does not describe the data (χ² {chi_square:.4g} with {freedom} degrees of freedom, probability "
+            f"{probability:.1g}), so that the errors mean nothing: look at the residuals, free more parameters (a "
+            "detector's factor or background), raise `sigma`, or start elsewhere."
+        )
+        warn(text, InferenceWarning)
     if undetermined:
         text = (
             f"The data leave open: {'; '.join(undetermined)}. Hold one of these parameters fixed, give `priors`, or "

@@ -91,7 +91,9 @@ def read_csv(path: str | os.PathLike[str], problem: Problem) -> list[Measured]:
     header, rows = _table(path)
     axis, *titles = header
     if axis not in ("time", "frequency") or not titles:
-        _refuse(path, "begin with a line of names, `time` or `frequency` first", f"begins with {', '.join(header)!r}")
+        example = "such as time,LABEL.power or frequency,LABEL.transmission"
+        _refuse(path, f"begin with a line of names, `time` or `frequency` first, {example}",
+                f"begins with {', '.join(header)!r}")  # fmt: skip
     repeated = {title for title in titles if titles.count(title) > 1}
     if repeated:
         _refuse(path, "name each column once", f"has {repeated.pop()!r} twice")
@@ -110,7 +112,8 @@ def read_csv(path: str | os.PathLike[str], problem: Problem) -> list[Measured]:
             continue
         label, _, quantity = name.rpartition(".")
         if quantity not in allowed or (not label and len(problem.fields) > 1):
-            rule = f"name its columns LABEL.QUANTITY with a quantity among {', '.join(allowed)} over {axis}"
+            rule = f"name its columns LABEL.QUANTITY, as {problem.field_names[0]}.{allowed[0]}, with a quantity among "
+            rule += f"{', '.join(allowed)} over {axis}"
             _refuse(path, rule, f"has {title!r}")
         try:
             field = problem.field_index(label or 0)
@@ -136,7 +139,9 @@ def _refuse(path: str | os.PathLike[str], rule: str, actual: str) -> None:
 def _table(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     """The names of the columns, and the numbers, shape (row, column), NaN in empty cells."""
     try:
-        lines = list(csv.reader(Path(path).read_text(encoding="utf-8-sig").splitlines()))
+        text = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        first = text[0] if text else ""
+        lines = list(csv.reader(text, delimiter=next((mark for mark in ",;\t" if mark in first), ",")))
     except (OSError, ValueError, csv.Error) as error:
         raise ProblemError(f"File {os.fspath(path)} must be a readable CSV file, but: {error}.") from error
     lines = [[cell.strip() for cell in line] for line in lines if any(cell.strip() for cell in line)]
@@ -198,10 +203,11 @@ class Medium(Parametrised):
             pulse. Rates, widths and strengths that are positive stay so.
         data: what was measured.
         scale: whether a factor of each column is inferred, too, but of phases.
+        offset: whether a background of each column is inferred, too.
         tol: error of the fields aimed at, relative to each field's peak.
 
     Attributes:
-        names: of the numbers that are inferred, the factors apart.
+        names: of the numbers of the problem that are inferred.
         sigma: of the data, for `infer`.
 
     Raises:
@@ -226,7 +232,14 @@ class Medium(Parametrised):
     """
 
     def __init__(
-        self, problem: Problem, free: Sequence[str], data: Sequence[Measured], *, scale: bool = False, tol: float = 1e-4
+        self,
+        problem: Problem,
+        free: Sequence[str],
+        data: Sequence[Measured],
+        *,
+        scale: bool = False,
+        offset: bool = False,
+        tol: float = 1e-4,
     ):
         super().__init__()
         self.problem, self.data = problem, tuple(data)
@@ -246,22 +259,26 @@ class Medium(Parametrised):
                 self._add(name, np.asarray(float(value)), Positive() if positive else None, torch.float64)
                 self.places[name] = place
         self.names = list(self.places)
-        self.scales: list[str | None] = [None] * len(self.data)
-        if scale:
-            self._add_scales()
+        self.scales = self._of_columns("scale", scale)
+        self.offsets = self._of_columns("offset", offset)
         self.matrices = [self._from_grid(column) for column in self.data]
         self.models()  # whose spectra are to have light
 
-    def _add_scales(self) -> None:
+    def _of_columns(self, what: str, wanted: bool) -> list[str | None]:
+        """The name of the factor or background of each column that has one."""
+        found: list[str | None] = []
         taken: list[str] = []
-        for k, column in enumerate(self.data):
-            if column.quantity == "phase":
+        for column in self.data:
+            if not wanted or (what == "scale" and column.quantity == "phase"):
+                found.append(None)
                 continue
             taken.append(column.name)
             again = f" {taken.count(column.name)}" if taken.count(column.name) > 1 else ""
-            self.scales[k] = name = _without_dots(f"scale[{column.name}{again}]")
-            either_sign = column.quantity in ("real", "imag")
-            self._add(name, np.asarray(1.0), None if either_sign else Positive(), torch.float64)
+            name = _without_dots(f"{what}[{column.name}{again}]")
+            positive = what == "scale" and column.quantity not in ("real", "imag")
+            self._add(name, np.asarray(float(what == "scale")), Positive() if positive else None, torch.float64)
+            found.append(name)
+        return found
 
     def _from_grid(self, column: Measured) -> torch.Tensor:
         """What takes samples on the time grid to where a column was measured, shape (time, point).
@@ -312,11 +329,12 @@ class Medium(Parametrised):
         """What should have been measured, one tensor a column, shape (point,)."""
         fields = self.layer(**self.params())
         found = []
-        for column, scale, matrix in zip(self.data, self.scales, self.matrices, strict=True):
+        for column, matrix, scale, offset in zip(self.data, self.matrices, self.scales, self.offsets, strict=True):
             turned = self.problem.fields[column.field].counter_propagating
             light = fields[column.field].flip(0) if turned else fields[column.field]
             model = _spectrum(column, light, matrix) if column.quantity in SPECTRA else _trace(column, light, matrix)
-            found.append(model if scale is None else model * getattr(self, scale))
+            model = model if scale is None else model * getattr(self, scale)
+            found.append(model if offset is None else model + getattr(self, offset))
         return found
 
 

@@ -112,3 +112,13 @@ def test_warns_once_a_kind_and_names_the_cure(fresh_warnings):
 
 def test_resolved_light_is_not_warned_of(fresh_warnings):
     checks.warn_window(two_level(t_steps=60), GAUSSIAN)
+
+
+def test_a_short_pulse_near_the_edge_is_not_cut_off():
+    """What counts is the light at the edge itself, not that a pulse is within 5 % of a long window."""
+    time = np.linspace(-0.01, 0.2, 201)
+    problem = two_level(t_steps=200)
+    whole, cut = (np.exp(-4 * np.log(2) * ((time - centre) / 0.005) ** 2)[None, None] for centre in (0.0, -0.0085))
+    assert checks.window_edge_change(whole) > checks.EDGE_LIMIT
+    assert checks.cut_off(problem, whole) is None
+    assert "at the start" in checks.cut_off(problem, cut)

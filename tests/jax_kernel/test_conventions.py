@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from jax_kernel import ConventionWarning, Problem, ProblemError, Resolution, conventions, propagate
+from jax_kernel import ConventionWarning, Problem, ProblemError, Resolution, WindowWarning, conventions, propagate
+from tests.conftest import two_level
 from tests.jax_kernel.test_problem import changed
 from torch_clerq import TorchPropagator
 from torch_clerq import propagate as propagate_tensors
@@ -153,3 +154,35 @@ def test_a_level_that_decays_to_the_one_it_is_said_to_be_below():
         conventions.warn_once.__wrapped__(Problem.from_dict(content))
     content["system"]["decays"][0]["channels"] = [[0, 1], [1, 0]]  # a bath that is warm
     conventions.warn_once.__wrapped__(Problem.from_dict(content))
+
+
+@pytest.mark.parametrize(
+    ("envelope", "args", "named"),
+    [
+        ("gaussian", {"ampl": 1.0, "centre": 1500.0, "fwhm": 1.0}, "centre 1500"),
+        ("gaussian", {"ampl": 1.0, "centre": -8.0, "fwhm": 1.0}, "centre -8"),
+        ("sech", {"ampl": 1.0, "centre": 60.0, "width": 1.0}, "centre 60"),
+        ("square", {"ampl": 1.0, "on": 8.0, "off": 9.0}, "on 8, off 9"),
+        ("ramp_on", {"ampl": 1.0, "on": 20.0, "fwhm": 1.0}, "on 20"),
+        ("ramp_off", {"ampl": 1.0, "off": -20.0, "fwhm": 1.0}, "off -20"),
+    ],
+)
+def test_a_pulse_outside_of_the_window_is_named(envelope, args, named):
+    """As of a time in ns where the window is in µs."""
+    (text, category), *_ = conventions.doubts(two_level(envelope=envelope, args=args))
+    assert category is WindowWarning
+    assert text.startswith(f'Field "field 0" is dark in the time window, -3 to 7: its {envelope} pulse has {named};')
+
+
+@pytest.mark.parametrize(
+    ("envelope", "args"),
+    [
+        ("gaussian", {"ampl": 1.0, "centre": 8.0, "fwhm": 1.0}),
+        ("square", {"ampl": 1.0, "on": -100.0, "off": 100.0}),
+        ("ramp_onoff", {"ampl": 1.0, "on": 8.0, "off": 100.0, "fwhm": 1.0}),
+        ("sinc", {"ampl": 1.0, "width": 1.0}),
+    ],
+)
+def test_a_pulse_that_reaches_into_the_window_is_not(envelope, args):
+    assert not conventions.doubts(two_level(envelope=envelope, args=args))
+    assert not conventions.doubts(two_level(args={"ampl": 1.0, "centre": 1500.0, "fwhm": 1.0}, rabi_freq=0.0))

@@ -217,3 +217,19 @@ def test_sigma_of_columns(light):
         with_sigma([known, unknown], None)
     with pytest.raises(ProblemError, match="`sigma` must be positive"):
         with_sigma([known], 0.0)
+
+
+def test_a_background_and_a_factor_are_found_and_a_model_without_them_is_doubted(tmp_path, capsys):
+    lines = (ROOT / "examples" / "cell.csv").read_text().splitlines()
+    volts = ["time;power", *(f"{t};{3 * float(x) + 0.25}" for t, x in (line.split(",") for line in lines[1:]))]
+    (tmp_path / "volts.csv").write_text("\n".join(volts))  # as a European spreadsheet writes it
+    data = [str(ROOT / "examples" / "cell.json"), "--data", str(tmp_path / "volts.csv"), "--sigma", "6e-3", "--json"]
+    args = ["fit", *data, "--free", "interaction_strengths", "--output", str(tmp_path)]
+    assert cli.main([*args, "--scale", "--offset"]) == 0
+    found = json.loads(capsys.readouterr().out)["parameters"]
+    assert found["offset[power]"] == pytest.approx(0.25, abs=0.01)
+    assert found["scale[power]"] == pytest.approx(3.0, rel=0.5)
+    assert cli.main(args) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["probability"] < 1e-6
+    assert found["warnings"][0].startswith("The model does not describe the data (χ² ")

@@ -40,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sigma", type=float, help="standard deviation of the noise in columns without one of their "
                                                     "own (default: estimated)")  # fmt: skip
     parser.add_argument("--scale", action="store_true", help="infer a factor for each column, too, as of a detector")
+    parser.add_argument("--offset", action="store_true", help="infer a background of each column, too")
     parser.add_argument(
         "--tol", type=float, default=1e-4, help="error of the fields, relative to the peak (default 1e-4)"
     )
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     results = Results(console, "fit", args.file, args.output)
     data = [column for path in args.data for column in read_csv(path, problem)]
     data = with_sigma(data, args.sigma)
-    medium = Medium(problem, args.free, data, scale=args.scale, tol=args.tol)
+    medium = Medium(problem, args.free, data, scale=args.scale, offset=args.offset, tol=args.tol)
     console.status(f"{sum(len(column.values) for column in data)} values, {len(medium.names)} parameters; compiling")
     with console.reporting():
         found = infer(medium, Medium.residuals, sigma=medium.sigma)
@@ -75,6 +76,7 @@ def _content(found: Inference) -> dict[str, Any]:
         "covariance": found.covariance.tolist(),
         "chi_square": found.chi_square,
         "degrees_of_freedom": found.degrees_of_freedom,
+        "probability": found.probability if found.sigma_known else None,
         "sigma_known": found.sigma_known,
         "condition_number": number(found.condition_number),
         "undetermined": list(found.undetermined),

@@ -23,7 +23,7 @@ from ..propagator import TorchPropagator
 from .gradients import check_gradients
 from .report import TRUSTED, GradientReport
 
-TOPICS = ("conventions", "resolution", "window", "clerq's grid", "states", "float32", "gradients", "cost")
+TOPICS = ("conventions", "resolution", "window", "clerq's grid", "states", "float32", "cost", "gradients")
 """What is looked at, in this order."""
 
 MARCH_LIMIT = 0.02
@@ -35,6 +35,9 @@ EDGE_LIMIT = 0.1
 
 ROUNDING_LIMIT = 1e-4
 """Error of float32, of a field's peak, that is spoken of: the tolerance of a run in float32."""
+
+RUNS, LONG = 60, 60.0
+"""Runs, about, by which the gradient in one parameter is checked, and the seconds that all may take."""
 
 FEW_NODES = 24
 """Nodes at most for the check of gradients, which are exact at any resolution."""
@@ -67,7 +70,8 @@ class ProblemReport:
     Attributes:
         facts: what was measured, by topic or name of a field.
         findings: what is probably wrong.
-        gradients: of the transmitted energy in the problem's numbers; None where the problem cannot be solved.
+        gradients: of the transmitted energy in the problem's numbers; None where the problem cannot be solved, or where
+            the check would take more than a minute.
     """
 
     facts: dict[str, str]
@@ -166,10 +170,10 @@ class _Check:
             self._look_at_states(solution)
             with self.topic("float32"):
                 self._compare_precision(solution)
-            with self.topic("gradients"):
-                gradients = self._check_gradients(solution)
             with self.topic("cost"):
-                self._measure_cost(solution.resolution)
+                seconds = self._measure_cost(solution.resolution)
+            with self.topic("gradients"):
+                gradients = self._check_gradients(solution, seconds)
         return ProblemReport(self.facts, tuple(self.findings), gradients)
 
     def _solve(self) -> tuple[TorchPropagator, Solution]:
@@ -182,7 +186,9 @@ class _Check:
         errors = f"{float(solution.z_error):.1e} (z), {float(solution.time_error):.1e} (time) of the peak"
         self.facts["resolution"] = f"{at}: estimated errors {errors}"
         for k, (label, text) in enumerate(self._transmission(solution).items()):
-            depth = optical_depth(self.problem, k)
+            lower = [a for a, _ in self.problem.fields[k].coupled_levels]
+            sees = any(self.problem.initial_state[a] for a in lower)
+            depth = optical_depth(self.problem, k) if sees else None
             self.facts[label] = text + ("" if depth is None else f"; optical depth {depth:.4g} on resonance")
         interval = (self.problem.t_max - self.problem.t_min) / self.problem.t_steps
         turn = stiffness.fastest(self.problem, "initial_state", {}) * interval
@@ -255,11 +261,15 @@ class _Check:
         away = np.all(np.abs(time[:, None] - np.asarray(jumps, float)) > 1.5 * (time[1] - time[0]), axis=1)
         return away if away.any() else ~away  # samples joined by lines have kinks everywhere
 
-    def _check_gradients(self, solution: Solution) -> GradientReport:
+    def _check_gradients(self, solution: Solution, seconds: float) -> GradientReport | None:
         """Of the sum of the transmitted shares of energy, in the numbers of the problem that have a gradient."""
         at = solution.resolution
         coarse = replace(at, z_nodes=min(at.z_nodes, FEW_NODES))
         layer = self._trainable(coarse)
+        expected = RUNS * len(layer.parametrisations) * seconds
+        if expected > LONG:
+            self.facts["gradients"] = f"not checked, which would take {expected:.0f} s: `diagnostics.check_gradients`"
+            return None
         ends = [self.problem.ends(k) for k in range(len(self.problem.fields))]
         before = [energy(solution.fields[k, z], solution.time).item() for k, (z, _) in enumerate(ends)]
         lit = [k for k, share in enumerate(before) if share]
@@ -284,7 +294,8 @@ class _Check:
         names = [name for name in (*_DIFFERENTIATED, stated) if np.size(values.get(name, ()))]
         return TorchPropagator(self.problem, trainable=names, dtype=torch.float64, resolution=at, tol=1e9)
 
-    def _measure_cost(self, at: Resolution) -> None:
+    def _measure_cost(self, at: Resolution) -> float:
+        """Seconds of a run with its gradient, once it is compiled."""
         layer = self._trainable(at)
 
         def seconds(run: Callable[[], Any]) -> float:
@@ -302,6 +313,7 @@ class _Check:
             f"{1e3 * forward:.3g} ms a run, {1e3 * both:.3g} ms with its gradient; the first call took "
             f"{self.first_call:.1f} s, search and compilation included"
         )
+        return both
 
 
 _DIFFERENTIATED = (

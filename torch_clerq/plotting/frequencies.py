@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+LEAST = 0.01
+"""Absorption and phase that the axis always reaches to."""
+
+
 def spectra(
     solution: Solution,
     labels: Sequence[str] = (),
@@ -77,6 +81,8 @@ def spectra(
             for style, (what, function) in zip(LINES, lines.items(), strict=False):
                 right.plot(frequency[band], function(along, floor=floor).numpy()[band], label=what, **style)
             right.axhline(0, color=GREY, linewidth=0.8, zorder=0)
+            low, high = right.get_ylim()
+            right.set_ylim(min(low, -LEAST), max(high, LEAST))  # what is less is the error of a solution
             right.set_ylabel("absorption, dispersion (rad)")
             right.set_title("what the medium does" if band.any() else "no light enters", loc="left")
             right.legend(frameon=False, loc="best")
