@@ -33,10 +33,19 @@ def doubts(problem: Problem) -> list[tuple[str, type[Warning]]]:
     found: list[tuple[str, type[Warning]]] = [
         (text, ConventionWarning) for text in [*_reversed_pairs(problem), *_levels(problem)]
     ]
+    found += [(text, ConventionWarning) for text in _negative_strengths(problem)]
     found += [(text, WindowWarning) for text in _dark_pulses(problem)]
     if problem.velocity_classes is not None and (text := _missing_classes(problem, problem.velocity_classes)):
         found.append((text, WindowWarning))
     return found
+
+
+def _negative_strengths(problem: Problem) -> list[str]:
+    return [
+        f"Field {show(name)} has the interaction strength {strength:g}: a negative one amplifies what a positive one "
+        "absorbs; is the sign meant?"
+        for name, strength in zip(problem.field_names, problem.interaction_strengths, strict=True) if strength < 0
+    ]  # fmt: skip
 
 
 def _dark_pulses(problem: Problem) -> list[str]:
@@ -47,7 +56,7 @@ def _dark_pulses(problem: Problem) -> list[str]:
         if light.rabi_freq and (span := pulses.span(light.envelope.name, args)):
             begin, end = span
             if end < problem.t_min or begin > problem.t_max:
-                named = ", ".join(f"{key} {value:g}" for key, value in args.items() if key in ("centre", "on", "off"))
+                named = ", ".join(f"{key} {args[key]:g}" for key in ("centre", "on", "off") if key in args)
                 texts.append(
                     f"Field {show(name)} is dark in the time window, {problem.t_min:g} to {problem.t_max:g}: its "
                     f"{light.envelope.name} pulse has {named}; move it, or the window, and look at the unit of time."

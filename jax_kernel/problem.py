@@ -258,7 +258,7 @@ class Problem:
         labels = [item.label for item in self.fields]
         if isinstance(field, str) and field and field in labels:
             return labels.index(field)
-        if isinstance(field, str) and field.isascii() and field.isdecimal():
+        if isinstance(field, str) and field.isascii() and field.isdecimal() and len(field) < 10:
             field = int(field)
         if is_integer(field) and 0 <= field < len(labels):
             return int(field)
@@ -270,8 +270,13 @@ class Problem:
 
     @property
     def field_names(self) -> list[str]:
-        """The label of each field, or "field 0", "field 1", … where it has none."""
-        return [light.label or f"field {k}" for k, light in enumerate(self.fields)]
+        """The label of each field, or "field 0", "field 1", … where it has none; no two are the same."""
+        labels = {light.label for light in self.fields}
+        numbered = [f"field {k}" for k in range(len(self.fields))]
+        return [
+            light.label or (name if name not in labels else f"{name} (without a label)")
+            for name, light in zip(numbered, self.fields, strict=True)
+        ]
 
     def ends(self, field: str | int) -> tuple[int, int]:
         """The indices into z, from either end, of where a field enters and where it leaves.

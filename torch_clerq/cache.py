@@ -78,7 +78,7 @@ def _delete_damaged(folder: Path) -> None:
     stamp, damaged = folder / ".looked", 0
     try:
         last = stamp.stat().st_mtime_ns if stamp.exists() else 0
-        entries = [entry for entry in folder.glob("*-cache") if entry.stat().st_mtime_ns >= last]
+        entries = [entry for entry in folder.glob("*-cache") if _is_new(entry, last)]
         stamp.touch()
         for entry in entries:
             if not _is_whole(entry.read_bytes()):
@@ -89,6 +89,10 @@ def _delete_damaged(folder: Path) -> None:
     if damaged:
         kept = "program was" if damaged == 1 else "programs were"
         warn(f"In {folder} {damaged} compiled {kept} damaged and deleted, and will be compiled anew.", UserWarning)
+
+
+def _is_new(entry: Path, since: int) -> bool:
+    return entry.is_file() and entry.stat().st_mtime_ns >= since
 
 
 def _is_whole(content: bytes) -> bool:

@@ -33,6 +33,9 @@ _POSITIVE = (
 FLOOR = 0.01
 """Part of the entering spectrum's peak below which no spectrum can be measured."""
 
+LARGEST = 2**28
+"""Characters of a file at most."""
+
 POSITIONS = 64
 """Stored intervals of z along which a phase is followed."""
 
@@ -139,26 +142,32 @@ def _refuse(path: str | os.PathLike[str], rule: str, actual: str) -> None:
 def _table(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     """The names of the columns, and the numbers, shape (row, column), NaN in empty cells."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        with Path(path).open(encoding="utf-8-sig") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            _refuse(path, f"have {LARGEST // 2**20} MiB at most", "has more")
+        text = content.splitlines()
         first = text[0] if text else ""
         lines = list(csv.reader(text, delimiter=next((mark for mark in ",;\t" if mark in first), ",")))
     except (OSError, ValueError, csv.Error) as error:
-        raise ProblemError(f"File {os.fspath(path)} must be a readable CSV file, but: {error}.") from error
+        raise ProblemError(f"File {os.fspath(path)} must be a readable CSV file in UTF-8, but: {error}.") from error
     lines = [[cell.strip() for cell in line] for line in lines if any(cell.strip() for cell in line)]
     if len(lines) < 2:
         _refuse(path, "have a line of names and lines of numbers", f"has {len(lines)} line{'s'[: len(lines) != 1]}")
     header, rows = lines[0], np.full((len(lines) - 1, len(lines[0])), math.nan)
     for k, line in enumerate(lines[1:]):
         if len(line) != len(header):
-            _refuse(path, f"have {len(header)} cells in each line", f"has {len(line)} in its row {k + 1}")
+            rule = f"have {len(header)} cells in each line, with decimal points and no comments"
+            _refuse(path, rule, f"has {len(line)} in its row {k + 1}")
         for j, cell in enumerate(line):
             try:
-                rows[k, j] = float(cell) if cell else math.nan
+                rows[k, j] = float(cell.replace("_", "x")) if cell else math.nan  # Python would read 1_0 as 10
                 finite = not cell or math.isfinite(rows[k, j])
             except ValueError:
                 finite = False
             if not finite:
-                _refuse(path, "have finite numbers", f"has {cell!r} in row {k + 1} of column {header[j]!r}")
+                rule = "have finite numbers with decimal points"
+                _refuse(path, rule, f"has {cell[:40]!r} in row {k + 1} of column {header[j]!r}")
     return header, rows
 
 
@@ -394,7 +403,7 @@ def _places(problem: Problem, values: dict[str, Any], asked: str) -> list[tuple[
         return [(base if shape == (1,) else f"{base}[{k}]", (base, k)) for k in range(shape[0])]
     if parameters.AXES.get(base) == ("field",):
         return [(_without_dots(asked), (base, problem.field_index(key)))]
-    if not shape or not key.isdecimal() or int(key) >= shape[0]:
+    if not shape or not key.isdecimal() or len(key) > 9 or int(key) >= shape[0]:
         rule = f"have positions from 0 to {shape[0] - 1} in {base}" if shape else f"name {base} without a position"
         parameters.fail("free", rule, f"has {asked!r}")
     return [(asked, (base, int(key)))]

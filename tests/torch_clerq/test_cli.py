@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time as clock
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from tests.conftest import CACHE, ROOT, two_level
 from tests.torch_clerq.test_design import MEMORY, small_design
 from torch_clerq import Problem, Resolution, ResolutionError, TorchPropagator, cli, propagate, spectra
 from torch_clerq.cli.console import Console
+from torch_clerq.cli.results import Results
 from torch_clerq.objectives import retrieval_efficiency
 
 DESIGNED = ["designed.json", "figure.png", "result.json", "zt.png"]
@@ -399,3 +402,36 @@ def test_signals_during_a_fit(number, problem, tmp_path):
     assert err.splitlines()[-1].endswith("nothing written")
     assert "Traceback" not in err
     assert list(folder.iterdir()) == []
+
+
+def test_two_runs_never_share_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: Results(Console(), "solve", Path("p.json"), None).folder, range(16)))
+    assert len(set(made)) == 16
+    assert {path.name for path in made} == {"p", *(f"p-{k}" for k in range(2, 17))}
+
+
+def test_what_stdout_cannot_show_costs_no_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    content = two_level(t_steps=20, z_steps=1).to_dict()
+    content["system"]["fields"][0]["label"] = "Ωp"
+    (tmp_path / "greek.json").write_text(json.dumps(content))
+    process = command("solve", "greek.json", "--tol", "1e-1", cwd=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "\\u03a9p: peak" in out
+    assert (tmp_path / "solve" / "greek" / "solution.npz").exists()
+
+
+def test_a_reader_that_goes_away_is_no_traceback():
+    process = command("info", "--json")
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    assert process.wait(120) == 2
+
+
+def test_a_seed_that_torch_cannot_count_to(design, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["design", str(design), "--seed", "9" * 23])
+    assert "below 2**63" in capsys.readouterr().err

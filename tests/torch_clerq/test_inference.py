@@ -28,6 +28,9 @@ from torch_clerq.spectra import voigt_two_linear_known
 
 AT = Resolution(12, 2)
 
+# the noise of most of these is smaller than their σ, or larger
+pytestmark = pytest.mark.filterwarnings("ignore:The model does not describe the data")
+
 
 class Numbers(Parametrised):
     """Parameters by name, under parametrisations or none."""

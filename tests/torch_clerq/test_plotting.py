@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import io
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -444,3 +446,38 @@ def test_measured_draws_the_data_the_model_and_what_is_left():
     assert left.get_ylabel() == "probe.power"
     with pytest.raises(ProblemError, match=r"be one a column of data \(2\), but are 1"):
         plotting.measured(data, [torch.zeros(3)])
+
+
+@pytest.mark.parametrize("label", ["$_$", r"$\foo$", "\ud800", "x" * 5000, "5 $", r"$\Omega_p$"])
+def test_any_label_is_drawn(label):
+    solution = Solution(fields=np.ones((1, 3, 4)), z=np.arange(3.0), time=np.arange(4.0))
+    figure = plotting.zt_map(solution, [label])
+    figure.savefig(io.BytesIO(), format="png")
+    shown = figure.axes[0].get_title(loc="left")
+    assert len(shown) <= 61
+    assert (shown == label) == (label == r"$\Omega_p$")
+
+
+def test_any_layout_is_drawn():
+    fields = np.exp(-(np.linspace(-2, 2, 9) ** 2)) * np.ones((1, 4, 1))
+    z, time = np.linspace(0, 1, 4), np.linspace(-2.0, 2.0, 9)
+    expected = plotting.pulse_area(Solution(fields=fields, z=z, time=time)).axes[0].lines[0].get_ydata()
+    for other in (fields[..., ::-1], fields.astype(">c16"), fields.astype(np.longdouble), fields.astype(np.float16)):
+        solution = Solution(fields=other, z=z.astype(">f8"), time=time)
+        np.testing.assert_allclose(plotting.pulse_area(solution).axes[0].lines[0].get_ydata(), expected, rtol=1e-3)
+        plotting.spectra(solution)
+
+
+def test_threads_that_draw_leave_no_trace():
+    before = dict(matplotlib.rcParams)
+    solution = Solution(fields=np.ones((1, 3, 4)), z=np.arange(3.0), time=np.arange(4.0))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: plotting.envelopes(solution), range(16)))
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("labels", [None, 5, "probe", [3]])
+def test_labels_that_are_no_names(labels):
+    solution = Solution(fields=np.ones((1, 3, 4)), z=np.arange(3.0), time=np.arange(4.0))
+    with pytest.raises(ProblemError, match="`labels` must be a list of names"):
+        plotting.zt_map(solution, labels)

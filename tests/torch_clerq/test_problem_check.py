@@ -34,7 +34,7 @@ def test_a_clean_problem_is_found_clean(report):
     assert text.endswith("nothing found that speaks against this problem")
     assert "optical depth 4 on resonance" in text  # 4gL/γ
     assert list(report.facts) == [
-        "problem", "resolution", "field 0", "stiffness", "window", "clerq's grid", "states", "float32", "cost",
+        "problem", "resolution", "light: field 0", "stiffness", "window", "clerq's grid", "states", "float32", "cost",
         "gradients",
     ]  # fmt: skip
 
@@ -102,3 +102,12 @@ def test_stated_level_detunings_are_no_fault():
     found = check_problem(Problem.from_dict(content), tol=1e-4)
     assert found.ok, str(found)
     assert "level_detunings" in {row.name for row in found.gradients.rows}
+
+
+def test_darkness_and_signs_are_found():
+    late = two_level(args={"ampl": 1.0, "centre": 50.0, "fwhm": 1.0}, t_steps=40, z_steps=1, g=-1.0)
+    found = check_problem(late, tol=1e-3)
+    assert [str(one).partition("; ")[0][:48] for one in found.findings][:3] == [
+        'conventions: Field "field 0" has the interaction', 'window: Field "field 0" is dark in the time wind',
+        "window: No field has any light within the time w",
+    ]  # fmt: skip

@@ -16,12 +16,12 @@ from .results import Results, versions
 
 
 def count(least: int) -> Any:
-    """A type of arguments: integers of at least so many."""
+    """A type of arguments: integers of at least so many that torch can count to."""
 
     def integer(text: str) -> int:
         value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, but is {value}")
+        if not least <= value < 2**63:
+            raise argparse.ArgumentTypeError(f"must be at least {least} and below 2**63, but is {text}")
         return value
 
     return integer

@@ -1,7 +1,10 @@
 """Arguments, exit codes, signals: what all commands share."""
 
 import argparse
+import io
+import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -36,12 +39,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         Ctrl-C or 143 after SIGTERM.
     """
     args = _parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # of characters that a terminal cannot show
     console = Console(quiet=args.quiet, as_json=args.json)
     with warnings.catch_warnings(), _terminable():
         warnings.showwarning = console.warn
         try:
             with _programs_kept() if args.cache else no_compilation_cache():
                 return args.run(args, console)
+        except BrokenPipeError:  # as of `| head`; what Python would still write goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 2
         except (PropagationError, OSError, MemoryError) as error:
             text = str(error) or "out of memory"
             console.complain(text)

@@ -1,6 +1,7 @@
 """Folders of results, and the files in them, each whole or not there."""
 
 import importlib.metadata
+import itertools
 import json
 import platform
 import tempfile
@@ -34,13 +35,14 @@ class Results:
 
     def __init__(self, console: Console, command: str, file: Path, given: Path | None):
         self.console = console
-        self.folder = given or _unused(Path(command, file.stem))
         try:
+            self.folder = _claimed(Path(command, file.stem)) if given is None else given
             self.folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=self.folder).close()
         except OSError as error:
             raise ProblemError(
-                f"Argument `output` must be a folder that can be written, but {self.folder} cannot: {error.strerror}."
+                f"Argument `output` must be a folder that can be written, but {given or command} cannot: "
+                f"{error.strerror}."
             ) from error
 
     @contextmanager
@@ -88,10 +90,17 @@ class Results:
         return f"wrote {', '.join(self.console.written)} after {self.console.seconds:.1f} s"
 
 
-def _unused(folder: Path) -> Path:
-    """The folder, or the first one with a number behind its name that holds nothing."""
-    candidates = [folder, *(folder.with_name(f"{folder.name}-{k}") for k in range(2, 10_000))]
-    return next((path for path in candidates if not path.is_dir() or not any(path.iterdir())), folder)
+def _claimed(folder: Path) -> Path:
+    """A new folder of this name, or with a number behind it where there is one; no other run can have it, too."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for k in itertools.count(1):
+        path = folder if k == 1 else folder.with_name(f"{folder.name}-{k}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("there are numbers without end")
 
 
 def versions() -> dict[str, str]:

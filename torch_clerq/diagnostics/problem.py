@@ -185,23 +185,27 @@ class _Check:
         at = solution.resolution
         errors = f"{float(solution.z_error):.1e} (z), {float(solution.time_error):.1e} (time) of the peak"
         self.facts["resolution"] = f"{at}: estimated errors {errors}"
-        for k, (label, text) in enumerate(self._transmission(solution).items()):
+        if not bool(solution.fields.abs().amax() > 0):
+            self.find("window", "No field has any light within the time window: look at `rabi_freq` and the pulses.")
+        for k, (label, text) in enumerate(self._transmission(solution)):
             lower = [a for a, _ in self.problem.fields[k].coupled_levels]
             sees = any(self.problem.initial_state[a] for a in lower)
             depth = optical_depth(self.problem, k) if sees else None
-            self.facts[label] = text + ("" if depth is None else f"; optical depth {depth:.4g} on resonance")
+            self.facts[f"light: {label}"] = text + (
+                "" if depth is None else f"; optical depth {depth:.4g} on resonance"
+            )
         interval = (self.problem.t_max - self.problem.t_min) / self.problem.t_steps
         turn = stiffness.fastest(self.problem, "initial_state", {}) * interval
         self.facts["stiffness"] = f"coherences turn by up to {turn:.2g} rad per interval: {_solver(at, turn)}"
         return layer, solution
 
-    def _transmission(self, solution: Solution) -> dict[str, str]:
-        found = {}
+    def _transmission(self, solution: Solution) -> list[tuple[str, str]]:
+        found = []
         for k, name in enumerate(self.problem.field_names):
             entering, leaving = (solution.fields[k, z] for z in self.problem.ends(k))
             before, after = (energy(pulse, solution.time).item() for pulse in (entering, leaving))
             share = f"{after / before:.4g} of its energy leaves" if before else "dark at the entrance"
-            found[name] = f"peak {entering.abs().max():.4g}, cyclic; {share}"
+            found.append((name, f"peak {entering.abs().max():.4g}, cyclic; {share}"))
         return found
 
     def _look_at_window(self, fields: np.ndarray) -> None:

@@ -1,5 +1,6 @@
 """Panels of a new figure, or those that were given, and what several figures draw in one."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+LOCK = threading.RLock()
+"""Held while matplotlib's settings, which all threads share, are those of `STYLE`."""
+
+
 @contextmanager
 def styled() -> Iterator[None]:
     """The look of `STYLE`, without a trace in matplotlib's own settings.
@@ -27,7 +32,7 @@ def styled() -> Iterator[None]:
     except ModuleNotFoundError as error:
         text = f"Figures need {error.name}, which is not installed: pip install 'torch_clerq[plot]'."
         raise ModuleNotFoundError(text, name=error.name) from error
-    with matplotlib.rc_context(STYLE):
+    with LOCK, matplotlib.rc_context(STYLE):
         yield
 
 

@@ -11,6 +11,9 @@ from jax_kernel.parameters import fail
 from jax_kernel.problem import Problem
 from jax_kernel.solution import Solution
 
+LONGEST = 60
+"""Characters of a name at most."""
+
 ONE_OF_A_BATCH = "draw one of a batch, as in `dataclasses.replace(solution, {part}=solution.{part}[0])`"
 
 
@@ -33,8 +36,9 @@ def numbers(name: str, values: Any, shape: Sequence[str | int] | None = None, *,
     except (TypeError, ValueError, RuntimeError):
         array = np.empty((), dtype=object)
     if array.dtype.kind not in "fiuc":
-        fail(name, "be a tensor or an array of numbers", f"is {type(values).__name__}")
-    array = array if array.dtype.kind in "fc" else array.astype(float)
+        kind = f"{values.dtype}, {values.layout}" if isinstance(values, torch.Tensor) else type(values).__name__
+        fail(name, "be a tensor or an array of numbers, dense and of a kind that NumPy has", f"is {kind}")
+    array = np.array(array, dtype=complex if array.dtype.kind == "c" else float)  # in the layout that all understand
     if shape is not None:
         fits = array.ndim == len(shape) and all(
             isinstance(n, str) or n == m for n, m in zip(shape, array.shape, strict=True)
@@ -102,17 +106,32 @@ def read_names(labels: Sequence[str], problem: Problem | None, count: int) -> tu
         if len(problem.fields) != count:
             fail("problem", f"have the {count} fields of the solution", f"has {len(problem.fields)}")
         counter = [field.counter_propagating for field in problem.fields]
-        labels = problem.field_names if len(labels) == 0 else labels
+        labels = problem.field_names if isinstance(labels, Sequence) and len(labels) == 0 else labels
     return complete(labels, [f"field {k}" for k in range(count)]), counter
 
 
 def complete(labels: Sequence[str], defaults: Sequence[str]) -> list[str]:
     """The labels that were given, and the default of each that was not."""
-    if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):  # a string has letters
+    named = isinstance(labels, Sequence) and not isinstance(labels, str)  # a string has letters
+    if not (named and all(isinstance(label, str) for label in labels)):
         fail("labels", "be a list of names", f"is {labels!r}")
     if len(labels) > len(defaults):
         fail("labels", f"be at most {len(defaults)}, one for each that is drawn", f"are {len(labels)}: {list(labels)}")
-    return [label or default for label, default in zip([*labels, *[""] * len(defaults)], defaults, strict=False)]
+    both = zip([*labels, *[""] * len(defaults)], defaults, strict=False)
+    return [readable(label or default) for label, default in both]
+
+
+def readable(text: str) -> str:
+    """A text that matplotlib can draw: cut where it is long, and without mathematics that it cannot read."""
+    from matplotlib.mathtext import MathTextParser
+
+    text = text.encode(errors="backslashreplace").decode()
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    try:
+        MathTextParser("path").parse(text)
+    except ValueError:
+        return text.replace("$", r"\$")
+    return text
 
 
 def nearest(z: np.ndarray, positions: Any) -> list[int]:
