@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time as clock
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -255,7 +254,7 @@ def test_without_matplotlib_all_but_the_figure_is_written(design, tmp_path, monk
     assert cli.main(["design", str(design), "--steps", "1", "--quiet", "--output", str(tmp_path / "out")]) == 0
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == "torch-clerq: no figure, for it needs matplotlib: pip install 'torch_clerq[plot]'\n"
+    assert err == "torch-clerq: warning: no figure, for it needs matplotlib: pip install 'torch_clerq[plot]'\n"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["designed.json", "result.json"]
 
 
@@ -326,8 +325,10 @@ def test_signals_during_a_solve_leave_the_old_results(number, problem, tmp_path)
 
 def test_sigterm_during_a_design_keeps_the_best(design, tmp_path):
     """Also in the background of a shell, where Ctrl-C is ignored."""
-    ignoring = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    process = command("design", design, "--steps", 1_000_000, "--output", tmp_path / "out", preexec_fn=ignoring)
+    args = ["design", str(design), "--steps", "1000000", "--output", str(tmp_path / "out")]
+    shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "torch_clerq", *args]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(shell, env=environment(), **pipes)
     begin = clock.monotonic()
     while not process.stderr.readline().startswith("step 10/"):
         assert process.poll() is None
@@ -427,7 +428,8 @@ def test_what_stdout_cannot_show_costs_no_results(tmp_path, monkeypatch):
 def test_a_reader_that_goes_away_is_no_traceback():
     process = command("info", "--json")
     process.stdout.close()
-    assert "Traceback" not in process.stderr.read()
+    with process.stderr:
+        assert "Traceback" not in process.stderr.read()
     assert process.wait(120) == 2
 
 

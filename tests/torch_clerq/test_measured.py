@@ -144,7 +144,7 @@ def test_some_numbers_of_several():
         ("time,probe.power\n0,1\n", "`field` must be a label"),
         ("time,power\n0,x\n", "has 'x' in row 1 of column 'power'"),
         ("time,power\n0,nan\n", "has 'nan' in row 1"),
-        ("time,power\n0,1,2\n", "2 cells in each line, but has 3 in its row 1"),
+        ("time,power\n0,1,2\n", r"2 cells in each line, .* but has 3 in its row 1"),
         ("time,power\n,1\n", "a row without"),
         ("time,power\n99,1\n", r"times within the problem's window \(-3 to 7\), but has 99 to 99"),
         ("time,power,power.sigma\n0,1,0\n", "positive standard deviation"),
@@ -219,12 +219,13 @@ def test_sigma_of_columns(light):
         with_sigma([known], 0.0)
 
 
+@pytest.mark.filterwarnings("always:The model does not describe the data")
 def test_a_background_and_a_factor_are_found_and_a_model_without_them_is_doubted(tmp_path, capsys):
     lines = (ROOT / "examples" / "cell.csv").read_text().splitlines()
     volts = ["time;power", *(f"{t};{3 * float(x) + 0.25}" for t, x in (line.split(",") for line in lines[1:]))]
     (tmp_path / "volts.csv").write_text("\n".join(volts))  # as a European spreadsheet writes it
     data = [str(ROOT / "examples" / "cell.json"), "--data", str(tmp_path / "volts.csv"), "--sigma", "6e-3", "--json"]
-    args = ["fit", *data, "--free", "interaction_strengths", "--output", str(tmp_path)]
+    args = ["fit", *data, "--free", "interaction_strengths", "decay_rates", "--output", str(tmp_path)]
     assert cli.main([*args, "--scale", "--offset"]) == 0
     found = json.loads(capsys.readouterr().out)["parameters"]
     assert found["offset[power]"] == pytest.approx(0.25, abs=0.01)

@@ -20,8 +20,10 @@ def count(least: int) -> Any:
 
     def integer(text: str) -> int:
         value = int(text)
-        if not least <= value < 2**63:
-            raise argparse.ArgumentTypeError(f"must be at least {least} and below 2**63, but is {text}")
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, but is {value}")
+        if value >= 2**63:
+            raise argparse.ArgumentTypeError(f"must be below 2**63, but is {text}")
         return value
 
     return integer

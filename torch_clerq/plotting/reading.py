@@ -38,7 +38,9 @@ def numbers(name: str, values: Any, shape: Sequence[str | int] | None = None, *,
     if array.dtype.kind not in "fiuc":
         kind = f"{values.dtype}, {values.layout}" if isinstance(values, torch.Tensor) else type(values).__name__
         fail(name, "be a tensor or an array of numbers, dense and of a kind that NumPy has", f"is {kind}")
-    array = np.array(array, dtype=complex if array.dtype.kind == "c" else float)  # in the layout that all understand
+    single = array.dtype.newbyteorder("=") in (np.float32, np.complex64)
+    kinds = (np.float32, np.complex64) if single else (np.float64, np.complex128)
+    array = np.array(array, dtype=kinds[array.dtype.kind == "c"])  # of a kind and in a layout that all understand
     if shape is not None:
         fits = array.ndim == len(shape) and all(
             isinstance(n, str) or n == m for n, m in zip(shape, array.shape, strict=True)
