@@ -219,7 +219,7 @@ def test_sigma_of_columns(light):
         with_sigma([known], 0.0)
 
 
-@pytest.mark.filterwarnings("always:The model does not describe the data")
+@pytest.mark.filterwarnings("always::jax_kernel.errors.InferenceWarning")
 def test_a_background_and_a_factor_are_found_and_a_model_without_them_is_doubted(tmp_path, capsys):
     lines = (ROOT / "examples" / "cell.csv").read_text().splitlines()
     volts = ["time;power", *(f"{t};{3 * float(x) + 0.25}" for t, x in (line.split(",") for line in lines[1:]))]
@@ -233,4 +233,4 @@ def test_a_background_and_a_factor_are_found_and_a_model_without_them_is_doubted
     assert cli.main(args) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["probability"] < 1e-6
-    assert found["warnings"][0].startswith("The model does not describe the data (χ² ")
+    assert any(text.startswith("The model does not describe the data (χ² ") for text in found["warnings"])
