@@ -21,7 +21,7 @@ def flags(index: Path) -> dict[str, str]:
     for line in index.read_text(encoding="utf-8").splitlines() if index.exists() else ():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         letters = [cell for cell in cells[1:] if re.fullmatch("Z?T?E?", cell)]
-        found[cells[0]] = letters[0] if letters else ""
+        found[cells[0]] = max(letters, key=len, default="")
     return found
 
 
