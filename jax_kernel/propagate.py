@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters.ad import JVPTracer
 
 from . import checks, conventions, march_options, parameters, stiffness
 from .errors import ProblemError, ResolutionError
@@ -31,6 +30,9 @@ from .resolution import (
 )
 from .sharding import Sharding
 from .solution import Solution
+
+DIFFERENTIATED = ("JVPTracer", "LinearizeTracer")
+"""What JAX calls the values that are being differentiated; there is no public way to ask."""
 
 STATE_OUTPUTS = ("density_matrix", "populations", "coherences", "final_state")
 
@@ -160,7 +162,7 @@ def propagate(
     wanted = requested(outputs)
     tree = cast(parameters.merge(problem, given, parameters.defaults(problem)), options.dtype)
     concrete = all(parameters.is_concrete(leaf) for leaf in jax.tree.leaves(tree))
-    differentiated = any(isinstance(leaf, JVPTracer) for leaf in jax.tree.leaves(tree))
+    differentiated = any(type(leaf).__name__ in DIFFERENTIATED for leaf in jax.tree.leaves(tree))
     batch_size = math.prod(batch_shape(tree))
 
     def solve(at: Resolution | MarchResolution) -> dict[str, Any]:
