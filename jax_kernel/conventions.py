@@ -40,6 +40,9 @@ def doubts(problem: Problem) -> list[tuple[str, type[Warning]]]:
     return found
 
 
+DEFAULT_PULSE = {"on": 0.0, "off": 1.0, "ampl": 1.0}
+
+
 def _negative_strengths(problem: Problem) -> list[str]:
     return [
         f"Field {show(name)} has the interaction strength {strength:g}: a negative one amplifies what a positive one "
@@ -53,6 +56,8 @@ def _dark_pulses(problem: Problem) -> list[str]:
     texts = []
     for light, name in zip(problem.fields, problem.field_names, strict=True):
         args = dict(light.envelope.args)
+        if args == DEFAULT_PULSE:  # which nobody wrote, and samples will replace
+            continue
         if light.rabi_freq and (span := pulses.span(light.envelope.name, args)):
             begin, end = span
             if end < problem.t_min or begin > problem.t_max:

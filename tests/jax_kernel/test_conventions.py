@@ -186,3 +186,10 @@ def test_a_pulse_outside_of_the_window_is_named(envelope, args, named):
 def test_a_pulse_that_reaches_into_the_window_is_not(envelope, args):
     assert not conventions.doubts(two_level(envelope=envelope, args=args))
     assert not conventions.doubts(two_level(args={"ampl": 1.0, "centre": 1500.0, "fwhm": 1.0}, rabi_freq=0.0))
+
+
+def test_the_default_pulse_is_nobodys():
+    content = two_level(t_min=7.0, t_max=14.0).to_dict()
+    for key in ("rabi_freq_t_func", "rabi_freq_t_args"):
+        del content["system"]["fields"][0][key]
+    assert not conventions.doubts(Problem.from_dict(content))

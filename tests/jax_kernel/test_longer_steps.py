@@ -133,7 +133,7 @@ def test_a_resolution_is_the_same_however_it_was_written():
     assert Resolution(8, 1 / 4).doubled() == Resolution(16, 1 / 2)
     assert Resolution(8, 1 / 3).doubled() == Resolution(16, 1)
     for bad in (0, -1, 1.5, 0.3, 2 / 3, 1e-9, float("nan"), float("inf"), "1/4", True, None):
-        with pytest.raises(ProblemError, match=r"t_substeps` must be an integer of at least 1, or 1/2"):
+        with pytest.raises(ProblemError, match=r"t_substeps` must be an integer from 1 to 1000000, or 1/2"):
             Resolution(8, bad)
 
 
