@@ -191,6 +191,11 @@ def warn_window(problem: Problem, fields: np.ndarray, *, continued: bool = False
         warn(text, WindowWarning)
 
 
+def jumps(problem: Problem) -> list[float]:
+    """Times at which the problem's own pulses jump or have kinks, within the window or not."""
+    return [t for light in problem.fields for t in pulses.jumps(light.envelope.name, dict(light.envelope.args))]
+
+
 def coarse_time_grid(problem: Problem, fields: np.ndarray) -> str | None:
     """What to say of a time grid that is too coarse for smooth light, with the remedy.
 
@@ -198,8 +203,7 @@ def coarse_time_grid(problem: Problem, fields: np.ndarray) -> str | None:
         problem: what was solved.
         fields: its finite fields, shape (*batch, field, z, time).
     """
-    inside = (t for f in problem.fields for t in pulses.jumps(f.envelope.name, dict(f.envelope.args)))
-    smooth = not any(problem.t_min < t < problem.t_max for t in inside)  # no grid resolves a jump
+    smooth = not any(problem.t_min < t < problem.t_max for t in jumps(problem))  # no grid resolves a jump
     if not smooth or (error := time_grid_error(fields)) <= GRID_LIMIT:
         return None
     return (

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from jax_kernel import parameters, pulses
+from jax_kernel import checks, parameters, pulses
 from jax_kernel.errors import ProblemError
 from jax_kernel.problem import Problem
 
@@ -298,10 +298,8 @@ class Medium(Parametrised):
         time = self.layer.time
         if column.quantity in SPECTRA:
             return torch.exp(-2j * math.pi * (time - time[0])[:, None] * column.at.to(time))
-        shapes = [light.envelope for light in self.problem.fields]
-        jumps = [t for shape in shapes for t in pulses.jumps(shape.name, dict(shape.args))]
         each = torch.eye(len(time), dtype=time.dtype)
-        if not any(self.problem.t_min < t < self.problem.t_max for t in jumps):
+        if not any(self.problem.t_min < t < self.problem.t_max for t in checks.jumps(self.problem)):
             return interpolate(time, each, column.at.to(time))
         return torch.as_tensor(np.stack([np.interp(column.at.numpy(), time.numpy(), row.numpy()) for row in each]))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from jax_kernel import checks, conventions, parameters, pulses, stiffness
+from jax_kernel import checks, conventions, parameters, stiffness
 from jax_kernel.errors import ConventionWarning, PropagationError, ResolutionError, ResolutionWarning
 from jax_kernel.problem import Problem
 from jax_kernel.resolution import Resolution
@@ -258,9 +258,7 @@ class _Check:
 
     def _away_from_jumps(self) -> np.ndarray:
         """Which times are not beside an edge of a pulse, where rounding decides on which side a time lies."""
-        jumps = [
-            t for light in self.problem.fields for t in pulses.jumps(light.envelope.name, dict(light.envelope.args))
-        ]
+        jumps = checks.jumps(self.problem)
         time = self.problem.time
         away = np.all(np.abs(time[:, None] - np.asarray(jumps, float)) > 1.5 * (time[1] - time[0]), axis=1)
         return away if away.any() else ~away  # samples joined by lines have kinks everywhere
